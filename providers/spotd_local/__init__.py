@@ -1,0 +1,1 @@
+"""The local provider: instances are process trees on this machine, with real metadata servers and real reclaims."""

@@ -1,0 +1,1 @@
+"""The shell around the core: it observes, records, executes, and answers on the socket."""

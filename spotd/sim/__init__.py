@@ -1,0 +1,1 @@
+"""The simulated world: virtual time, simulated clouds, recorded traces, injected faults."""
