@@ -13,6 +13,9 @@ PYTEST = .venv/bin/python -m pytest
 # One worker per core; what takes minutes is marked slow and left to `make test-full`.
 WORKERS ?= auto
 
+# One lock for every platform and every Python from 3.11 on; no address of an index is in it.
+LOCK_OPTIONS = --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
+
 # Shell words that set $$python to an interpreter that can build the environment, or stop with a sentence that helps.
 define find_python
 python=; \
@@ -81,6 +84,8 @@ lint: venv
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
+# The agent runs on Python 3.9; the oldest version that mypy knows comes close, and ruff checks the syntax of 3.9 itself.
+	.venv/bin/mypy --python-version 3.10 spotd/node spotd/training
 	.venv/bin/lint-imports
 
 .PHONY: test
@@ -89,7 +94,7 @@ test: lint
 
 .PHONY: test-full
 test-full: lint
-	$(PYTEST) -n $(WORKERS)
+	$(PYTEST) -n $(WORKERS) --hypothesis-profile full
 
 .PHONY: soak
 soak: venv
@@ -98,3 +103,26 @@ soak: venv
 .PHONY: bench
 bench: venv
 	.venv/bin/python -m bench
+
+# Builds the wheel and runs the tests against it in an environment and a directory of their own, where no checkout can be imported.
+.PHONY: wheel-test
+wheel-test: venv
+	@scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \
+	.venv/bin/python -m hatchling build -t wheel -d "$$scratch/dist"; \
+	$(call build_venv,"$$scratch/venv",requirements/dev.txt); \
+	$(call install_into,"$$scratch/venv","$$scratch"/dist/spotd-*.whl); \
+	mkdir "$$scratch/run"; \
+	cp -R $(wildcard tests pyproject.toml docs examples) "$$scratch/run"; \
+	cd "$$scratch/run"; \
+	"$$scratch/venv/bin/python" -c 'import spotd, spotd_local, sys; print(*sorted({p for m in (spotd, spotd_local) for p in m.__path__}), sep="\n")'; \
+	"$$scratch/venv/bin/python" -m pytest -n $(WORKERS) -m "not slow"
+
+.PHONY: lock
+lock:
+	uv pip compile $(LOCK_OPTIONS) --extra demo -o requirements/run.txt pyproject.toml
+	uv pip compile $(LOCK_OPTIONS) --extra demo --group dev -c requirements/run.txt -o requirements/dev.txt pyproject.toml
+
+.PHONY: clean
+clean:
+	rm -rf .venv build dist .cache .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
