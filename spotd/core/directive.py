@@ -1,0 +1,55 @@
+"""What an agent is told at its next call: derived from the world, stored nowhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from spotd.core.attempt import AttemptState, DrainKind, DrainOrder
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from spotd.core.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Directive:
+    """Gate, drain order, stop and power-off, as the agents' API sends them (docs/agent-protocol.md)."""
+
+    gate_open: bool
+    drain: DrainOrder | None
+    #: Seconds left of the drain order.
+    drain_seconds: float | None
+    #: End the job's processes now, without a report: `ended` or `superseded`.
+    stop: str | None
+    power_off: bool
+
+
+_NOTHING_LEFT = Directive(gate_open=False, drain=None, drain_seconds=None, stop="ended", power_off=True)
+
+
+def directive(world: World, instance_id: str, now: datetime) -> Directive:
+    """What the agent of this instance should do now. An instance nobody knows any more should end."""
+    instance = world.instances.get(instance_id)
+    attempt = None if instance is None else world.attempts.get(instance.attempt_id)
+    if instance is None or attempt is None:
+        return _NOTHING_LEFT
+    job = world.jobs.get(attempt.job_id)
+    over = attempt.ended or job is None or job.outcome is not None
+    stop = None
+    if over and attempt.stopped_at is None:
+        stop = "ended" if job is None or job.outcome is not None else "superseded"
+    drain = attempt.drain if attempt.state is AttemptState.DRAINING else None
+    return Directive(
+        gate_open=attempt.state in {AttemptState.RUNNING, AttemptState.DRAINING} and attempt.may_have_run,
+        drain=drain,
+        drain_seconds=None if drain is None else max((drain.deadline - now).total_seconds(), 0.0),
+        stop=stop,
+        power_off=over and instance.terminate_requested_at is not None,
+    )
+
+
+def wire_kind(kind: DrainKind) -> str:
+    """The word the agent knows: to it a return is a move."""
+    return DrainKind.MOVE.value if kind is DrainKind.RETURN else kind.value

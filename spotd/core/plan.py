@@ -1,0 +1,160 @@
+"""What planning reads and what it decides, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum, unique
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from spotd.core.attempt import Attempt
+from spotd.core.events import Event
+from spotd.core.instance import Instance, LaunchRequest
+from spotd.core.job import Job
+from spotd.core.offer import Offer, OfferKey
+from spotd.core.policy import Policy
+from spotd.core.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderFacts:
+    """What planning needs to know of a provider: part of its capabilities, as plain values."""
+
+    notice: timedelta
+    boot_timeout: timedelta
+    billing_rule: str
+    billing_speed: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything a plan may depend on, at one instant. `now` is a value: nothing in `core` reads a clock."""
+
+    now: datetime
+    world: World
+    policies: Mapping[str, Policy] = field(default_factory=lambda: MappingProxyType({}))
+    offers: Mapping[OfferKey, Offer] = field(default_factory=lambda: MappingProxyType({}))
+    providers: Mapping[str, ProviderFacts] = field(default_factory=lambda: MappingProxyType({}))
+    #: When each instance's agent was last heard; volatile, so a restarted daemon begins with its own start.
+    heard: Mapping[str, datetime] = field(default_factory=lambda: MappingProxyType({}))
+    #: Nobody is silent before this: when the daemon began to listen.
+    listening_since: datetime | None = None
+    #: When each (provider, region) was last listed completely.
+    listed: Mapping[tuple[str, str], datetime] = field(default_factory=lambda: MappingProxyType({}))
+    #: Instance ids and provider ids for which an effect is being executed now.
+    in_flight: frozenset[str] = frozenset()
+
+    def silent_for(self, instance_id: str) -> timedelta:
+        """How long nothing was heard from an instance's agent, as far as we could have heard it."""
+        last = self.heard.get(instance_id) or self.listening_since or self.now
+        return self.now - last
+
+
+@unique
+class HoldReason(StrEnum):
+    """Why nothing is done about a job now. "We did nothing" always has a reason."""
+
+    RUNNING = "running"
+    BOOTING = "booting"
+    LAUNCHING = "launching"
+    DRAINING = "draining"
+    FENCE = "fence"
+    NO_POLICY = "no_policy"
+    NO_OFFER = "no_offer"
+    PRICES_TOO_OLD = "prices_too_old"
+    TOO_EXPENSIVE = "too_expensive"
+    COOLING_DOWN = "cooling_down"
+    PROVIDER_SUSPENDED = "provider_suspended"
+    BACKING_OFF = "backing_off"
+    CANCELLING = "cancelling"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A non-action with its reason, and when it is worth looking again."""
+
+    job_id: str
+    why: HoldReason
+    detail: str
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Effect: call the provider's launch with this stored request."""
+
+    request: LaunchRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Resolve:
+    """Effect: ask the provider what became of this request."""
+
+    request: LaunchRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Terminate:
+    """Effect: ask the provider to end a machine."""
+
+    provider: str
+    region: str
+    provider_id: str
+    #: None: a stray.
+    instance_id: str | None
+
+
+Effect = Launch | Resolve | Terminate
+
+
+def subject(effect: Effect) -> str:
+    """The id under which an effect counts as in flight: one at a time for one machine."""
+    match effect:
+        case Launch(request) | Resolve(request):
+            return request.token
+        case Terminate(instance_id=None):
+            return effect.provider_id
+        case Terminate():
+            return effect.instance_id or effect.provider_id
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One thing to do: events to record first, then an effect to execute, if any."""
+
+    events: tuple[Event, ...]
+    effect: Effect | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do now, why the rest is left alone, and when to look again at the latest."""
+
+    decisions: tuple[Decision, ...]
+    holds: tuple[Hold, ...]
+    next_look: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One unfinished job with all that belongs to it: what the planner's rules look at."""
+
+    job: Job
+    policy: Policy | None
+    #: Oldest first.
+    attempts: tuple[Attempt, ...]
+    instances: Mapping[str, tuple[Instance, ...]]
+
+    @property
+    def active(self) -> tuple[Attempt, ...]:
+        """Attempts that are not over."""
+        return tuple(a for a in self.attempts if not a.ended)
+
+    def of(self, attempt: Attempt) -> tuple[Instance, ...]:
+        """Every try of an attempt, oldest first."""
+        return self.instances.get(attempt.id, ())
