@@ -172,6 +172,16 @@ class AgentBootstrapped:
 
 
 @dataclass(frozen=True, slots=True)
+class AgentSpoke:
+    """An agent's messages up to this number are recorded, in the same commit as what they said."""
+
+    at: datetime
+    instance_id: str
+    last_seq: int
+    journaled: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, slots=True)
 class AgentReady:
     """Workdir, restore and setup are done; the agent waits at the gate."""
 
@@ -432,6 +442,7 @@ Event = (
     | Listed
     | PriceMoved
     | AgentBootstrapped
+    | AgentSpoke
     | AgentReady
     | GateOpened
     | WorkloadStarted

@@ -51,6 +51,8 @@ def _apply(draft: Draft, event: e.Event) -> None:  # noqa: C901, PLR0912 - one a
             fold_cloud.price_moved(draft, event)
         case e.AgentBootstrapped():
             fold_agent.bootstrapped(draft, event)
+        case e.AgentSpoke():
+            fold_agent.spoke(draft, event)
         case e.AgentReady():
             fold_agent.ready(draft, event)
         case e.GateOpened():

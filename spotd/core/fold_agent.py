@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from spotd.core.events import (
         AgentBootstrapped,
         AgentReady,
+        AgentSpoke,
         CheckpointCommitted,
         NoticeCancelled,
         NoticeSeen,
@@ -62,6 +63,13 @@ def bootstrapped(draft: Draft, event: AgentBootstrapped) -> None:
     """Only hashes are kept."""
     instance = draft.instances[event.instance_id]
     draft.put_instance(replace(instance, nonce_sha256=event.nonce_sha256, session_sha256=event.session_sha256))
+
+
+def spoke(draft: Draft, event: AgentSpoke) -> None:
+    """Its messages up to here were heard. Numbers only rise."""
+    instance = draft.instances.get(event.instance_id)
+    if instance is not None and event.last_seq > instance.last_seq:
+        draft.put_instance(replace(instance, last_seq=event.last_seq))
 
 
 def ready(draft: Draft, event: AgentReady) -> None:

@@ -113,6 +113,8 @@ class Instance:
     #: sha256 of the agent's nonce and of its session credential, once exchanged.
     nonce_sha256: str | None = None
     session_sha256: str | None = None
+    #: Number of the agent's last message that was recorded: what it says again up to there is old.
+    last_seq: int = 0
 
     @property
     def live(self) -> bool:
