@@ -1,0 +1,386 @@
+"""The agent: one loop that brings a job up, watches over it and sees it out.
+
+What was decided is in the journal before it is done, so `kill -9` at any line loses nothing: the next agent reads the phase and goes on. The job
+itself belongs to its shim and does not notice. Phases: booting, ready (at the gate), running, draining, and the ends drained, exited, failed and
+stopped (the daemon wanted the processes gone; on the wire that is ``exited`` without a message).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from typing import Any
+
+from spotd.node import files, leases, procfs
+from spotd.node.boot import Boot
+from spotd.node.clock import Clock
+from spotd.node.drainer import Cause, Drainer
+from spotd.node.gpu import GpuMeter
+from spotd.node.imds import ImdsWatcher
+from spotd.node.journal import Journal
+from spotd.node.link import Answer, Link
+from spotd.node.logstream import LogStream
+from spotd.node.notices import NoticeBook, Observation
+from spotd.node.places import Places
+from spotd.node.power import Power
+from spotd.node.replicator import Replicator
+from spotd.node.spec import Spec
+from spotd.node.targets import Targets
+from spotd.node.task import Exit, Task
+from spotd.node.upload import Source, Uploader
+from spotd.node.watch import Watch
+from spotd.node.web import Web
+
+_TICK_S = 0.1
+_IDLE_TICK_S = 0.5
+#: What an instance has from the OS's SIGTERM on; the shortest of the clouds' shutdowns is 30 s (facts/reclaim.md §0.1).
+_SHUTDOWN_S = 25.0
+_FAREWELL_S = 5.0
+_ENDED = ("drained", "exited", "failed", "stopped")
+
+
+class Agent:
+    """One instance's agent. `run` returns when the power is off or the OS wants us gone."""
+
+    def __init__(
+        self,
+        web: Web,
+        session: str,
+        spec: Spec,
+        places: Places,
+        journal: Journal,
+        clock: Clock,
+        instance: str,
+        power: Power,
+    ) -> None:
+        self._spec = spec
+        self._places = places
+        self._journal = journal
+        self._clock = clock
+        self._power = power
+        self._wake = threading.Event()
+        self._lock = threading.Lock()
+        self._answer = Answer()
+        self._told_off = False
+        self._terminated = threading.Event()
+        self._instance = instance
+        self._targets = Targets()
+        self._link = Link(
+            web, session, journal, clock, self._targets, places.contact, spec.heartbeat_s, self._report, self._heard
+        )
+        self._logs = LogStream(web, session, places.log, clock)
+        self._run = Task(places.task("run"), "run", instance, clock)
+        self._setup = Task(places.task("setup"), "setup", instance, clock)
+        self._hook = Task(places.task("hook"), "hook", instance, clock)
+        self._boot = Boot(web, session, spec, places, journal, clock, self._setup)
+        self._gpu = GpuMeter(clock)
+        self._book = NoticeBook(instance, spec.notice_s, journal.get("notices"))
+        self._watch = (
+            Watch(ImdsWatcher(clock, spec.notice_s), spec.poll_s, clock, self._seen) if spec.watch == "imds" else None
+        )
+        self._web = web
+        self._replicator: Replicator | None = None
+        self._drainer: Drainer | None = None
+        self._boot_begun = False
+        if journal.get("first_at") is None:
+            journal.put(first_at=clock.monotonic(), phase="booting")
+
+    @property
+    def phase(self) -> str:
+        """Where the job stands on this instance."""
+        return str(self._journal.get("phase"))
+
+    def terminate(self) -> None:
+        """The OS shuts down (SIGTERM): the last word. Safe to call from a signal handler."""
+        self._terminated.set()
+        self._wake.set()
+
+    def run(self) -> int:
+        """Do everything; the exit code."""
+        self._gpu.start()
+        if self._run.launched:
+            self._follow()
+        self._link.start()
+        self._logs.start()
+        if self._watch is not None:
+            self._watch.start()
+        if self.phase == "draining":
+            self._drainer = self._new_drainer()
+        while True:
+            try:
+                over = self._tick()
+            except OSError as error:
+                # A full disk or table of processes; the next tick may find room.
+                sys.stderr.write(f"spotd agent: {self.phase}: {error}\n")
+                over = False
+            if over:
+                return self._leave()
+            self._clock.wait(self._wake, _IDLE_TICK_S if self.phase in _ENDED else _TICK_S)
+            self._wake.clear()
+
+    # What other threads bring in ------------------------------------------------------------------------------------------
+
+    def _report(self) -> dict[str, Any]:
+        phase = self.phase
+        progress = {"step": None, "loss": None, "checkpoint_step": (self._journal.get("restored") or {}).get("step")}
+        if self._replicator is not None:
+            progress = self._replicator.export()
+        if self._gpu.utilisation is not None:
+            progress["gpu_util"] = self._gpu.utilisation
+        if self._watch is not None and self._watch.unknown:
+            progress["metadata_unknown"] = self._watch.unknown
+        state = "exited" if phase == "stopped" else phase
+        return {"state": state, "acknowledged_drain": self._journal.get("acknowledged_drain"), "progress": progress}
+
+    def _heard(self, answer: Answer) -> None:
+        with self._lock:
+            self._answer = answer
+            self._told_off = self._told_off or answer.power_off
+        self._wake.set()
+
+    def _seen(self, observation: Observation) -> None:
+        """Fold one look at the metadata server in; what is new is said before anything else is done about it."""
+        with self._lock:
+            now = self._clock.monotonic()
+            news = self._book.fold(observation, now)
+            if not news.said and not news.cancelled:
+                return
+            kept = self._book.to_json()
+            for notice in news.said:
+                left = None if notice.deadline_at is None else round(max(0.0, notice.deadline_at - now), 3)
+                fields = {
+                    "notice_id": notice.id,
+                    "kind": notice.kind,
+                    "source": notice.source,
+                    "action": notice.action,
+                    "seconds_left": left,
+                }
+                self._journal.say("notice", fields, notices=kept)
+                if notice.kind == "rebalance" and self._journal.get("drain") is None:
+                    self._hint(notice.id)
+            for notice in news.cancelled:
+                self._journal.say("notice_cancelled", {"notice_id": notice.id}, notices=kept)
+        self._link.wake()
+        self._wake.set()
+
+    def _hint(self, notice_id: str) -> None:
+        try:
+            self._places.write_notice("hint", None, None, "imds", notice_id)
+        except OSError as error:
+            sys.stderr.write(f"spotd agent: the notice file cannot be written: {error}\n")
+
+    # The loop -------------------------------------------------------------------------------------------------------------
+
+    def _tick(self) -> bool:
+        """One round; True when the agent's life is over."""
+        with self._lock:
+            answer = self._answer
+            notice = self._book.stopping(self._clock.monotonic())
+        if answer.stop is not None and self.phase != "stopped":
+            self._stop_job()
+        elif self.phase not in _ENDED:
+            self._causes(answer, notice)
+            getattr(self, f"_tick_{self.phase}")(answer)
+        self._acknowledge_drain(answer)
+        if self._terminated.is_set() and self.phase in _ENDED:
+            return True
+        return self._leases()
+
+    def _causes(self, answer: Answer, notice: Any) -> None:
+        """Begin or tighten the drain for whatever wants the job stopped."""
+        now = self._clock.monotonic()
+        if self._terminated.is_set():
+            self._say_own("shutdown", "signal", "SIGTERM", _SHUTDOWN_S)
+            self._drain(Cause("shutdown", "shutdown", "signal", self._journal.get("shutdown_at")))
+        if notice is not None:
+            self._drain(Cause(notice.id, notice.kind, notice.source, notice.deadline_at))
+        order = answer.drain
+        if order is not None and order.id != self._journal.get("acknowledged_drain"):
+            self._drain(Cause(order.id, order.kind, "spotd", now + order.seconds))
+
+    def _say_own(self, name: str, source: str, action: str, seconds: float) -> None:
+        now = self._clock.monotonic()
+        fields = {"notice_id": name, "kind": "shutdown", "source": source, "action": action, "seconds_left": seconds}
+        if self._journal.say("notice", fields, once=f"notice {name}", **{f"{name}_at": now + seconds}):
+            self._link.wake()
+
+    def _acknowledge_drain(self, answer: Answer) -> None:
+        if answer.drain is not None and answer.drain.id != self._journal.get("acknowledged_drain"):
+            self._journal.put(acknowledged_drain=answer.drain.id)
+            self._link.wake()
+
+    def _drain(self, cause: Cause) -> None:
+        if self._drainer is None:
+            if self.phase == "booting":
+                self._boot.cancel()
+            self._drainer = self._new_drainer()
+        record = self._journal.get("drain")
+        if record is None or cause.deadline_at < record["deadline_at"]:
+            self._drainer.begin(cause)
+            self._link.wake()
+        if self.phase != "draining":
+            self._journal.put(phase="draining")
+            self._link.wake()
+
+    def _new_drainer(self) -> Drainer:
+        return Drainer(self._spec, self._places, self._journal, self._clock, self._replicator, self._run, self._hook)
+
+    def _tick_booting(self, _answer: Answer) -> None:
+        if not self._boot_begun:
+            self._boot_begun = True
+            self._boot.start()
+        if not self._boot.over:
+            return
+        failed = self._boot.failed
+        if failed is not None:
+            fields = {"phase": failed.phase, "code": failed.code, "detail": failed.detail[:2000]}
+            self._journal.say("failed", fields, once="end", phase="failed", ended_at=self._clock.monotonic())
+        else:
+            restored = self._journal.get("restored") or {}
+            fields = {
+                "restored_checkpoint": restored.get("checkpoint"),
+                "restored_step": restored.get("step"),
+                "boot_s": round(self._clock.monotonic() - self._journal.get("first_at"), 3),
+                "restore_s": self._journal.get("restore_s"),
+                "setup_s": self._journal.get("setup_s"),
+            }
+            if restored.get("skipped"):
+                fields["skipped_checkpoints"] = restored["skipped"]
+            self._journal.say("ready", fields, once="ready", phase="ready")
+        self._link.wake()
+
+    def _tick_ready(self, answer: Answer) -> None:
+        if not answer.gate_open and not self._run.launched:
+            return
+        environment = self._places.environment(
+            self._spec, os.environ, (self._journal.get("restored") or {}).get("path", "")
+        )
+        limit = leases.fence_s(self._spec.stop_when_unreachable_s, self._spec.notice_s)
+        fence = None if limit is None else {"file": self._places.contact, "limit_s": limit}
+        if not self._run.launched:
+            # Before the job begins: what lies in its directory now is no checkpoint of this attempt.
+            self._follow()
+        self._run.start(
+            self._spec.run, self._places.work, environment, log=self._places.log, user=self._places.user, fence=fence
+        )
+        self._journal.say("started", {}, once="started", phase="running")
+        self._link.wake()
+
+    def _tick_running(self, _answer: Answer) -> None:
+        ended = self._run.exit()
+        if ended is None:
+            return
+        if self._replicator is not None:
+            if self._journal.get("exit_at") is None:
+                self._journal.put(exit_at=self._clock.monotonic())
+            self._replicator.finish("exit", succeeded=ended.code == 0, give_up_at=None)
+            if self._replicator.view().unsettled:
+                return
+        self._say_exited(ended)
+
+    def _say_exited(self, ended: Exit) -> None:
+        view = None if self._replicator is None else self._replicator.view()
+        if ended.error is not None:
+            fields: dict[str, Any] = {"phase": "agent", "code": None, "detail": ended.error}
+            self._journal.say("failed", fields, once="end", phase="failed", ended_at=self._clock.monotonic())
+        else:
+            done = view is not None and view.done
+            fields = {
+                "code": ended.code,
+                "signal": ended.signal,
+                "done": done,
+                "step": None if view is None else view.step,
+            }
+            self._journal.say("exited", fields, once="end", phase="exited", ended_at=self._clock.monotonic())
+        self._link.wake()
+
+    def _tick_draining(self, _answer: Answer) -> None:
+        if self._drainer is not None and self._boot_is_out() and self._drainer.step():
+            self._link.wake()
+
+    def _boot_is_out(self) -> bool:
+        """Whether no boot step runs any more (an agent restarted in a drain finds at most a setup to end)."""
+        if self._boot_begun:
+            return self._boot.over
+        self._setup.end(1.0)
+        return not self._setup.launched or self._setup.exit() is not None
+
+    def _follow(self) -> None:
+        """Watch the job's progress and checkpoints from here on."""
+        directory = self._places.checkpoints(self._spec)
+        source = Source(self._spec.job_id, self._spec.attempt, directory or self._places.work, self._places.agent)
+        uploader = Uploader(self._web, self._journal, self._clock, source, self._targets, self._link.wake)
+        if not os.path.exists(self._places.progress):
+            files.write_bytes(self._places.progress, b"", owner=self._places.owner)
+        self._replicator = Replicator(
+            self._journal, self._clock, self._places.progress, directory, uploader, self._run.pids
+        )
+        self._replicator.start()
+
+    def _stop_job(self) -> None:
+        """End everything at once, upload nothing, report no success."""
+        self._boot.cancel()
+        if self._replicator is not None:
+            self._replicator.stop()
+        for task in (self._run, self._hook, self._setup):
+            task.end(1.0)
+        left = [task for task in (self._run, self._hook, self._setup) if task.launched and task.exit() is None]
+        if not left and self._boot_is_out():
+            self._journal.put(phase="stopped", ended_at=self._clock.monotonic())
+            self._link.wake()
+
+    # The end --------------------------------------------------------------------------------------------------------------
+
+    def _leases(self) -> bool:
+        now = self._clock.monotonic()
+        phase = self.phase
+        due = leases.due(
+            leases.View(
+                phase=phase,
+                age_s=now - self._journal.get("first_at"),
+                silence_s=now - self._link.contact_at,
+                idle_s=now - (self._journal.get("ended_at") or now),
+                told_off=self._told_off,
+                own_drain=self._journal.get("own_drain"),
+                unsaid=bool(self._journal.unacknowledged()),
+                idle_timeout_s=self._spec.idle_timeout_s,
+                max_lifetime_s=self._spec.max_lifetime_s,
+                stop_when_unreachable_s=self._spec.stop_when_unreachable_s,
+            )
+        )
+        if due is None:
+            return False
+        if due.what == "drain":
+            self._say_own("lease", "agent", due.why, self._spec.notice_s)
+            self._journal.put(own_drain=due.why)
+            self._drain(Cause("lease", "shutdown", "agent", self._journal.get("lease_at")))
+            return False
+        if self._run.launched and self._run.exit() is None:
+            self._run.end(
+                1.0
+            )  # power_off with a job that still runs: told so, or lifetime over; its processes end in order
+            return False
+        self._logs.flush(_FAREWELL_S if not self._link.failing else 0.5)
+        return self._power.off(due.why)
+
+    def _leave(self) -> int:
+        """Say what is unsaid, for a few seconds, and stop the threads."""
+        ends = self._clock.monotonic() + _FAREWELL_S
+        never = threading.Event()
+        while self._journal.unacknowledged() and self._clock.monotonic() < ends:
+            self._link.wake()
+            self._clock.wait(never, 0.1)
+        self._logs.flush(1.0)
+        self._link.stop()
+        self._logs.stop()
+        if self._watch is not None:
+            self._watch.stop()
+        if self._replicator is not None:
+            self._replicator.stop()
+        return 0
+
+
+def new_journal(places: Places, clock: Clock) -> Journal:
+    """Return the journal of *places*, with some disk kept back for it."""
+    return Journal(places.journal, clock, procfs.boot_id(), files.Ballast(os.path.join(places.agent, "ballast")))
