@@ -5,6 +5,7 @@ Every provider passes the one contract suite in `spotd.testing.contract`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum, unique
@@ -21,7 +22,7 @@ from spotd.core.world import Changes, World
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
 
 @unique
@@ -202,9 +203,7 @@ class Store(Protocol):
     """Current rows and the append-only journal, in one place and one transaction. Used by one writer; readers are separate."""
 
     def load(self) -> World:
-        """Every unfinished job with its attempts and instances, every instance not GONE, open intervals, cooldowns, lifetimes, and
-        all checkpoints of unfinished jobs.
-        """
+        """What is unfinished: jobs with their attempts, instances and checkpoints, every instance not GONE, open intervals, cooldowns, lifetimes."""
 
     def commit(self, events: Sequence[Event], changes: Changes) -> None:
         """Write rows and journal durably in one transaction, or raise and write nothing."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, assert_never
 
+from spotd.core.backoff import doubled
 from spotd.core.errors import ErrorKind, Scope
 from spotd.core.world import ANY, Cooldown, CooldownKey
 
@@ -56,8 +57,7 @@ def after_failure(past: Cooldown | None, key: CooldownKey, cause: ErrorKind | No
     """The cooldown after one more failure; `cause` None means a reclaim."""
     first, longest = _bounds(cause)
     failures = 1 if past is None or now - past.failed_at > _FORGET_AFTER else past.failures + 1
-    length = min(first * 2 ** min(failures - 1, 16), longest)
-    until = now + length
+    until = now + doubled(first, failures - 1, longest)
     if past is not None and past.until > until:
         until = past.until
     return Cooldown(key, until, failures, cause, now)

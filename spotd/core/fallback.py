@@ -65,6 +65,4 @@ def return_due(attempt: Attempt, attempts: Iterable[Attempt], policy: Policy) ->
 
 def shy_regions(attempts: Iterable[Attempt], regions: dict[str, tuple[str, str]], now: datetime) -> frozenset[tuple[str, str]]:
     """(provider, region) pairs where the job was reclaimed within `SHY`; `regions` maps attempt ids to where they were."""
-    return frozenset(
-        regions[a.id] for a in attempts if a.preempted_at is not None and now - a.preempted_at < SHY and a.id in regions
-    )
+    return frozenset(regions[a.id] for a in attempts if a.preempted_at is not None and now - a.preempted_at < SHY and a.id in regions)

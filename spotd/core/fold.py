@@ -25,7 +25,7 @@ def fold(world: World, events: Iterable[e.Event]) -> tuple[World, Changes]:
     return draft.freeze()
 
 
-def _apply(draft: Draft, event: e.Event) -> None:  # noqa: C901, PLR0912 - one arm per kind of event, nothing else
+def _apply(draft: Draft, event: e.Event) -> None:  # noqa: C901, PLR0912, PLR0915 - one arm per kind of event, nothing else
     match event:
         case e.JobSubmitted():
             draft.put_job(event.job)
@@ -120,9 +120,7 @@ def _gate_opened(draft: Draft, event: e.GateOpened) -> None:
 def _drain_ordered(draft: Draft, event: e.DrainOrdered) -> None:
     attempt = draft.advance_attempt(draft.attempts[event.attempt_id], AttemptTrigger.STOP_ORDERED)
     deadlines = [d for d in (attempt.deadline, event.order.deadline) if d is not None]
-    draft.put_attempt(
-        replace(attempt, drain=event.order, draining_since=attempt.draining_since or event.at, deadline=min(deadlines))
-    )
+    draft.put_attempt(replace(attempt, drain=event.order, draining_since=attempt.draining_since or event.at, deadline=min(deadlines)))
     job = draft.jobs.get(attempt.job_id)
     if job is not None and event.order.kind is DrainKind.RETURN:
         # The preemption window begins anew: "since the job last returned to spot".
@@ -138,9 +136,7 @@ def _job_retried(draft: Draft, event: e.JobRetried) -> None:
 def _job_finished(draft: Draft, event: e.JobFinished) -> None:
     job = draft.jobs[event.job_id]
     if job.outcome is None:
-        draft.put_job(
-            replace(job, outcome=event.outcome, outcome_detail=event.detail, finished_at=event.at, waiting_since=None)
-        )
+        draft.put_job(replace(job, outcome=event.outcome, outcome_detail=event.detail, finished_at=event.at, waiting_since=None))
 
 
 def _stray_terminate_requested(draft: Draft, event: e.StrayTerminateRequested) -> None:

@@ -136,9 +136,7 @@ def notice_seen(draft: Draft, event: NoticeSeen) -> None:
     if attempt is not None and attempt.state in {AttemptState.RUNNING, AttemptState.DRAINING}:
         attempt = draft.advance_attempt(attempt, AttemptTrigger.STOP_ORDERED)
         deadlines = [d for d in (attempt.deadline, merged.deadline) if d is not None]
-        draft.put_attempt(
-            replace(attempt, draining_since=attempt.draining_since or event.at, deadline=min(deadlines, default=None))
-        )
+        draft.put_attempt(replace(attempt, draining_since=attempt.draining_since or event.at, deadline=min(deadlines, default=None)))
         job = draft.jobs.get(attempt.job_id)
         if job is not None and job.outcome is None and job.waiting_since is None:
             draft.put_job(replace(job, waiting_since=event.at))

@@ -12,6 +12,7 @@ from spotd.core.errors import ErrorKind, Scope
 from spotd.core.events import LaunchNotFound
 from spotd.core.instance import EndedBy, Instance, InstanceState, Interval, ObservedInstance, ObservedState
 from spotd.core.lifecycle import SIGHTING, AttemptTrigger, InstanceTrigger
+from spotd.core.notice import NoticeKind
 from spotd.core.offer import Market
 from spotd.core.survival import Lifetime
 from spotd.core.world import Stray
@@ -84,9 +85,7 @@ def launch_refused(draft: Draft, event: LaunchRefused) -> None:
         return
     instance = draft.advance_instance(instance, InstanceTrigger.REFUSED)
     error = f"{event.code}: {event.message}" if event.code else event.message
-    draft.put_instance(
-        replace(instance, refusal=event.kind, error=error, ended_at=event.at, ended_by=EndedBy.NEVER_RAN, end_code=event.code)
-    )
+    draft.put_instance(replace(instance, refusal=event.kind, error=error, ended_at=event.at, ended_by=EndedBy.NEVER_RAN, end_code=event.code))
     offer = instance.request.offer
     if event.kind in {ErrorKind.THROTTLED, ErrorKind.NOT_AUTHORIZED}:
         pause = _NOT_AUTHORIZED_PAUSE if event.retry_after_s is None else timedelta(seconds=event.retry_after_s)
@@ -113,9 +112,7 @@ def launch_asked(draft: Draft, event: LaunchPending | LaunchNotFound) -> None:
 
 def listed(draft: Draft, event: Listed) -> None:
     """A complete listing: what it shows, what it lacks, and what it shows that nobody asked for."""
-    by_provider_id = {
-        i.provider_id: i for i in draft.instances.values() if i.provider_id is not None and i.request.offer.provider == event.provider
-    }
+    by_provider_id = {i.provider_id: i for i in draft.instances.values() if i.provider_id is not None and i.request.offer.provider == event.provider}
     seen: set[str] = set()
     seen_strays: set[str] = set()
     for row in event.instances:
@@ -183,9 +180,7 @@ def _miss(draft: Draft, instance: Instance, event: Listed) -> None:
     if instance.terminate_acknowledged_at is not None:
         proof_from = max(proof_from, instance.terminate_acknowledged_at)
     counted = event.asked_at >= proof_from
-    draft.put_instance(
-        replace(instance, absences=instance.absences + 1 if counted else 0, absent_since=instance.absent_since or event.at)
-    )
+    draft.put_instance(replace(instance, absences=instance.absences + 1 if counted else 0, absent_since=instance.absent_since or event.at))
 
 
 def absence_proved(draft: Draft, event: AbsenceProved) -> None:
@@ -198,8 +193,10 @@ def absence_proved(draft: Draft, event: AbsenceProved) -> None:
         by = EndedBy.NEVER_RAN
     elif instance.notice is not None:
         by = EndedBy.RECLAIM
-    elif instance.absent_since is not None and instance.terminate_requested_at is not None and (
-        instance.absent_since < instance.terminate_requested_at
+    elif (
+        instance.absent_since is not None
+        and instance.terminate_requested_at is not None
+        and (instance.absent_since < instance.terminate_requested_at)
     ):
         # It had vanished before we asked: our terminate only confirmed that.
         by, ended = EndedBy.UNKNOWN, instance.absent_since
@@ -221,7 +218,9 @@ def _gone(draft: Draft, instance: Instance, ended_at: datetime, by: EndedBy, cod
     if instance.launched_at is not None:
         past = draft.lifetimes.get(offer) or Lifetime(offer, 0.0, 0.0, at)
         hours = (ended_at - instance.launched_at) / timedelta(hours=1)
-        draft.put_lifetime(past.plus(hours, 1 if by is EndedBy.RECLAIM else 0, at))
+        # A reclaim that we answered by ending it ourselves was one all the same.
+        reclaimed = by is EndedBy.RECLAIM or (instance.notice is not None and instance.notice.kind is NoticeKind.RECLAIM)
+        draft.put_lifetime(past.plus(hours, 1 if reclaimed else 0, at))
     if by is EndedBy.RECLAIM and instance.notice is None:
         count_preemption(draft, instance, at)
     elif by is EndedBy.NEVER_RAN and instance.provider_id is not None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum, unique
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from spotd.core.errors import ErrorKind
 from spotd.core.notice import Notice
 from spotd.core.offer import OfferKey
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _EMPTY: Mapping[str, str] = MappingProxyType({})
 

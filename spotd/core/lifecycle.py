@@ -51,7 +51,7 @@ class AttemptTrigger(StrEnum):
 
 
 @dataclass(slots=True, eq=False)
-class IllegalTransition(Exception):  # noqa: N818 - the name of the thing in the glossary
+class IllegalTransition(Exception):
     """A trigger that its state does not know: an error of spotd itself, never of the cloud or the user."""
 
     state: InstanceState | AttemptState

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum, unique
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from spotd.core.attempt import Attempt
 from spotd.core.events import Event
@@ -15,9 +15,6 @@ from spotd.core.job import Job
 from spotd.core.offer import Offer, OfferKey
 from spotd.core.policy import Policy
 from spotd.core.world import World
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 @dataclass(frozen=True, slots=True)

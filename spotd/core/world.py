@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from spotd.core.attempt import Attempt, Checkpoint
 from spotd.core.errors import ErrorKind
@@ -15,7 +16,9 @@ from spotd.core.offer import Market, OfferKey
 from spotd.core.survival import Lifetime
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
+
+_Row = TypeVar("_Row")
 
 #: Stands for "every zone" or "every type" in a cooldown.
 ANY = "*"
@@ -99,3 +102,19 @@ class Changes:
     intervals: tuple[Interval, ...] = ()
     cooldowns: tuple[Cooldown, ...] = ()
     lifetimes: tuple[Lifetime, ...] = ()
+
+    def then(self, later: Changes) -> Changes:
+        """These changes followed by later ones: one row each, the last word wins."""
+        return Changes(
+            jobs=_last(self.jobs + later.jobs, lambda r: r.id),
+            attempts=_last(self.attempts + later.attempts, lambda r: r.id),
+            instances=_last(self.instances + later.instances, lambda r: r.id),
+            checkpoints=_last(self.checkpoints + later.checkpoints, lambda r: (r.job_id, r.id)),
+            intervals=_last(self.intervals + later.intervals, lambda r: (r.instance_id, r.number)),
+            cooldowns=_last(self.cooldowns + later.cooldowns, lambda r: r.key),
+            lifetimes=_last(self.lifetimes + later.lifetimes, lambda r: r.offer),
+        )
+
+
+def _last(rows: tuple[_Row, ...], key: Callable[[_Row], object]) -> tuple[_Row, ...]:
+    return tuple({key(row): row for row in rows}.values())

@@ -1,0 +1,63 @@
+"""`plan(snapshot) -> Plan`: one function per concern, each action and each non-action with its reason.
+
+The rules below read one immutable snapshot and return decisions; they never see each other's. Where two concerns meet (an attempt ends, so a
+replacement is due) the engine folds the decisions and plans again until nothing is left to decide, so each rule stays as small as its concern.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spotd.core.plan import Case, Plan
+from spotd.core.planner import cancelling, ending, gates, launching, moving, placing, pricing, settling, terminating
+from spotd.core.planner.findings import Findings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from spotd.core.attempt import Attempt
+    from spotd.core.instance import Instance
+    from spotd.core.plan import Snapshot
+
+#: In the order in which a reader would tell the story of a job.
+_JOB_RULES = (cancelling.cancel, ending.end_attempts, settling.settle, moving.move, gates.open_gate)
+
+
+def plan(snapshot: Snapshot) -> Plan:
+    """Decide what to do now. Pure: the same snapshot gives the same plan; a plan carried out leaves nothing to plan."""
+    findings = Findings(snapshot.now)
+    cases_now = cases(snapshot)
+    for case in cases_now:
+        for rule in _JOB_RULES:
+            rule(snapshot, case, findings)
+    placing.place(snapshot, cases_now, findings)
+    launching.resolve(snapshot, findings)
+    terminating.terminate(snapshot, findings)
+    terminating.end_strays(snapshot, findings)
+    pricing.follow_prices(snapshot, findings)
+    return findings.plan()
+
+
+def cases(snapshot: Snapshot) -> list[Case]:
+    """Every unfinished job with its attempts and instances, oldest job first."""
+    world = snapshot.world
+    attempts: dict[str, list[Attempt]] = {}
+    for attempt in world.attempts.values():
+        attempts.setdefault(attempt.job_id, []).append(attempt)
+    instances: dict[str, list[Instance]] = {}
+    for instance in world.instances.values():
+        instances.setdefault(instance.attempt_id, []).append(instance)
+    return [
+        Case(
+            job=job,
+            policy=snapshot.policies.get(job.spec.policy),
+            attempts=tuple(sorted(attempts.get(job.id, ()), key=lambda a: a.number)),
+            instances={a.id: _in_order(instances.get(a.id, ())) for a in attempts.get(job.id, ())},
+        )
+        for job in sorted(world.jobs.values(), key=lambda j: (j.submitted_at, j.id))
+        if job.outcome is None
+    ]
+
+
+def _in_order(instances: Iterable[Instance]) -> tuple[Instance, ...]:
+    return tuple(sorted(instances, key=lambda i: (i.rank, i.try_number)))

@@ -1,0 +1,60 @@
+"""What the planner's rules found, collected: decisions, holds, and the next time worth looking."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spotd.core.events import AlarmKind, AlarmRaised
+from spotd.core.plan import Decision, Hold, HoldReason, Plan
+
+if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
+    from spotd.core.events import Event
+    from spotd.core.plan import Effect, Snapshot
+
+
+class Findings:
+    """Filled by the rules in turn, read once at the end."""
+
+    def __init__(self, now: datetime) -> None:
+        self._now = now
+        self._decisions: list[Decision] = []
+        self._holds: dict[str, Hold] = {}
+        self._next_look: datetime | None = None
+
+    def decide(self, *events: Event, effect: Effect | None = None) -> None:
+        """Record these events, then carry out the effect, if any."""
+        self._decisions.append(Decision(events, effect))
+
+    def hold(self, job_id: str, why: HoldReason, detail: str, until: datetime | None = None) -> None:
+        """Nothing is done about the job now, because. A later rule's word replaces an earlier one's."""
+        self._holds[job_id] = Hold(job_id, why, detail, until)
+        if until is not None:
+            self.look_at(until)
+
+    def look_at(self, when: datetime) -> None:
+        """Something may be due then."""
+        if when > self._now and (self._next_look is None or when < self._next_look):
+            self._next_look = when
+
+    def passed(self, since: datetime, wait: timedelta) -> bool:
+        """Whether `wait` is over since then; if not, it is looked at again when it is."""
+        due = since + wait
+        if self._now >= due:
+            return True
+        self.look_at(due)
+        return False
+
+    def alarm(self, snapshot: Snapshot, kind: AlarmKind, subject: str, message: str) -> None:
+        """Tell ops, once per subject in six hours."""
+        last = snapshot.world.alarms.get((kind.value, subject))
+        if last is None or (self._now - last).total_seconds() > _SAY_AGAIN_S:
+            self.decide(AlarmRaised(self._now, kind, subject, message))
+
+    def plan(self) -> Plan:
+        """The result."""
+        return Plan(tuple(self._decisions), tuple(self._holds.values()), self._next_look)
+
+
+_SAY_AGAIN_S = 6 * 3600
