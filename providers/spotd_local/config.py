@@ -46,9 +46,7 @@ class LocalConfig(BaseModel):
     boot_delay: Annotated[Seconds, Field(description="Real time from launch to running.")] = "500ms"  # type: ignore[assignment]
     metadata_poll: Annotated[Seconds, Field(gt=0, description="How often agents ask the metadata server.")] = "500ms"  # type: ignore[assignment]
     heartbeat: Annotated[Seconds, Field(gt=0, description="How often agents call the daemon.")] = "1s"  # type: ignore[assignment]
-    boot_timeout: Annotated[Seconds, Field(gt=0, description="An agent that has not called by then is given up.")] = (
-        "60s"  # type: ignore[assignment]
-    )
+    boot_timeout: Annotated[Seconds, Field(gt=0, description="An agent that has not called by then is given up.")] = "60s"  # type: ignore[assignment]
 
 
 def read(table: Mapping[str, object]) -> LocalConfig:
@@ -56,9 +54,7 @@ def read(table: Mapping[str, object]) -> LocalConfig:
     try:
         return LocalConfig.model_validate(dict(table))
     except ValidationError as error:
-        lines = [
-            f"[providers.local] {_key(e['loc'])}: {e['msg'].removeprefix('Value error, ')}" for e in error.errors()
-        ]
+        lines = [f"[providers.local] {_key(e['loc'])}: {e['msg'].removeprefix('Value error, ')}" for e in error.errors()]
         raise ConfigError("\n".join(lines)) from error
 
 

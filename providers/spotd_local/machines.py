@@ -54,7 +54,7 @@ def current(directory: InstanceDirectory, now: float) -> Record:
         if not record.gone:
             ensure(directory)  # whoever made the directory died before it could
         return record
-    if machine.alive:
+    if machine.is_alive():
         return record
     processes.collect(machine)
     return _bury(directory, now)

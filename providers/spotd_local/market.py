@@ -185,9 +185,7 @@ class _Reader:
         prices = self.mapping(fields.get("price"), f"zones.{name}.price")
         missing = [t for t in types if t not in prices]
         if missing or not isinstance(fields.get("region"), str):
-            raise MarketError(
-                f"{self.where}: zones.{name}: lacks {'its region' if not missing else f'prices of {missing}'}"
-            )
+            raise MarketError(f"{self.where}: zones.{name}: lacks {'its region' if not missing else f'prices of {missing}'}")
         return Zone(
             name=name,
             region=str(fields["region"]),

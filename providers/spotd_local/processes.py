@@ -34,8 +34,7 @@ class Identity:
     start_time: int
     boot_id: str
 
-    @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether exactly this process still runs (a zombie does not)."""
         return identify(self.pid) == self
 

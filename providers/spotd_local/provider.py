@@ -192,9 +192,7 @@ class LocalProvider:
         if zone is None or zone.region != offer.region:
             raise InvalidRequest(f"no zone {offer.zone} in {offer.region}", "InvalidParameterValue", field="zone")
         if offer.instance_type not in self.recording.types:
-            raise InvalidRequest(
-                f"no instance type {offer.instance_type}", "InvalidParameterValue", field="instance_type"
-            )
+            raise InvalidRequest(f"no instance type {offer.instance_type}", "InvalidParameterValue", field="instance_type")
 
     def _ask_the_market(self, request: LaunchRequest) -> None:
         """Whether there is an instance to be had (facts/reclaim.md §1.10)."""
@@ -264,8 +262,7 @@ def open_cloud(config: LocalConfig, deployment: str) -> LocalProvider:
         raise ConfigError(f"[providers.local] root: {error}") from error
     for key, configured, running in _differences(config, begun):
         raise ConfigError(
-            f"[providers.local] {key}: {configured} is configured, but the market in {root} runs with {running}; "
-            "put it back, or use another root"
+            f"[providers.local] {key}: {configured} is configured, but the market in {root} runs with {running}; put it back, or use another root"
         )
     return LocalProvider(config, deployment, recording)
 

@@ -173,9 +173,7 @@ def main() -> None:
     lines = [f"{len(found)} windows"]
     for window in found[: arguments.top]:
         way = ", ".join(f"{s.zone} {s.begin:.1f}-{'…' if s.notice is None else f'{s.notice:.1f}'}" for s in window.stints)
-        lines.append(
-            f"start={window.start_s:.0f}s k={window.speed} margin={window.margin:.1f}s both_readings={window.both_readings}: {way}"
-        )
+        lines.append(f"start={window.start_s:.0f}s k={window.speed} margin={window.margin:.1f}s both_readings={window.both_readings}: {way}")
     print("\n".join(lines))  # noqa: T201 - this is a command
 
 
