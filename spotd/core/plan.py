@@ -9,6 +9,7 @@ from enum import StrEnum, unique
 from types import MappingProxyType
 
 from spotd.core.attempt import Attempt
+from spotd.core.errors import ErrorKind
 from spotd.core.events import Event
 from spotd.core.instance import Instance, LaunchRequest
 from spotd.core.job import Job
@@ -155,3 +156,9 @@ class Case:
     def of(self, attempt: Attempt) -> tuple[Instance, ...]:
         """Every try of an attempt, oldest first."""
         return self.instances.get(attempt.id, ())
+
+    @property
+    def invalid_try(self) -> Instance | None:
+        """A try that was refused because the request itself is wrong: the job fails with the sentence, nothing is tried again (DESIGN §5)."""
+        tries = (i for a in self.active for i in self.of(a))
+        return next((i for i in tries if i.refusal is ErrorKind.INVALID_REQUEST), None)

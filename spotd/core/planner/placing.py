@@ -35,7 +35,7 @@ def place(snapshot: Snapshot, cases: list[Case], findings: Findings) -> None:
     """Place every job that needs it. Offers are ranked once for each policy."""
     rankings: dict[str, Ranking] = {}
     for case in cases:
-        if case.job.cancel_requested_at is not None:
+        if case.job.cancel_requested_at is not None or case.invalid_try is not None:
             continue
         if case.policy is None:
             if not case.active:

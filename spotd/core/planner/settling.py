@@ -30,6 +30,10 @@ def settle(snapshot: Snapshot, case: Case, findings: Findings) -> None:
     job = case.job
     if job.cancel_requested_at is not None:
         return
+    if case.invalid_try is not None:
+        offer = case.invalid_try.request.offer
+        _finish(snapshot, case, findings, Outcome.FAILED, f"{offer.provider} refuses the request as wrong: {case.invalid_try.error}")
+        return
     for attempt in case.attempts:
         if attempt.number <= job.settled or not attempt.ended or attempt.reason is None:
             continue

@@ -56,8 +56,10 @@ def _ask(snapshot: Snapshot, instance: Instance, because: str, findings: Finding
 
 
 def _again(snapshot: Snapshot, instance: Instance, findings: Findings) -> None:
-    if instance.terminate_acknowledged_at is not None and instance.absences >= PROOF:
-        findings.decide(AbsenceProved(snapshot.now, instance.id))
+    if instance.terminate_acknowledged_at is not None and instance.absent_since is not None:
+        # Accepted, and not listed any more: nothing is left to ask for, only to be sure of.
+        if instance.absences >= PROOF:
+            findings.decide(AbsenceProved(snapshot.now, instance.id))
         return
     if instance.terminate_calls >= _MANY_CALLS and instance.terminate_acknowledged_at is None:
         message = f"{instance.provider_id} could not be ended in {instance.terminate_calls} calls and may cost money: {instance.error}"
