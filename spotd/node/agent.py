@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import traceback
 from typing import Any
 
 from spotd.node import files, leases, procfs
@@ -66,9 +67,7 @@ class Agent:
         self._terminated = threading.Event()
         self._instance = instance
         self._targets = Targets()
-        self._link = Link(
-            web, session, journal, clock, self._targets, places.contact, spec.heartbeat_s, self._report, self._heard
-        )
+        self._link = Link(web, session, journal, clock, places.contact, spec.heartbeat_s, self._report, self._heard)
         self._logs = LogStream(web, session, places.log, clock)
         self._run = Task(places.task("run"), "run", instance, clock)
         self._setup = Task(places.task("setup"), "setup", instance, clock)
@@ -76,13 +75,18 @@ class Agent:
         self._boot = Boot(web, session, spec, places, journal, clock, self._setup)
         self._gpu = GpuMeter(clock)
         self._book = NoticeBook(instance, spec.notice_s, journal.get("notices"))
-        self._watch = (
-            Watch(ImdsWatcher(clock, spec.notice_s), spec.poll_s, clock, self._seen) if spec.watch == "imds" else None
-        )
+        self._watch = Watch(ImdsWatcher(clock, spec.notice_s), spec.poll_s, clock, self._seen) if spec.watch == "imds" else None
         self._web = web
         self._replicator: Replicator | None = None
         self._drainer: Drainer | None = None
         self._boot_begun = False
+        self._rounds = {
+            "booting": self._tick_booting,
+            "ready": self._tick_ready,
+            "running": self._tick_running,
+            "draining": self._tick_draining,
+        }
+        self._complaint = ""
         if journal.get("first_at") is None:
             journal.put(first_at=clock.monotonic(), phase="booting")
 
@@ -99,7 +103,7 @@ class Agent:
     def run(self) -> int:
         """Do everything; the exit code."""
         self._gpu.start()
-        if self._run.launched:
+        if self._run.launched and self.phase not in _ENDED:
             self._follow()
         self._link.start()
         self._logs.start()
@@ -110,14 +114,22 @@ class Agent:
         while True:
             try:
                 over = self._tick()
-            except OSError as error:
-                # A full disk or table of processes; the next tick may find room.
-                sys.stderr.write(f"spotd agent: {self.phase}: {error}\n")
+            except Exception as error:  # noqa: BLE001 - a full disk or process table passes; an agent that died of it would help nobody
+                self._complain(error)
                 over = False
             if over:
                 return self._leave()
             self._clock.wait(self._wake, _IDLE_TICK_S if self.phase in _ENDED else _TICK_S)
             self._wake.clear()
+
+    def _complain(self, error: Exception) -> None:
+        """Say it on stderr, not ten times a second."""
+        complaint = f"spotd agent: {self.phase}: {type(error).__name__}: {error}\n"
+        if complaint != self._complaint:
+            sys.stderr.write(complaint)
+            if not isinstance(error, OSError):
+                traceback.print_exc()
+        self._complaint = complaint
 
     # What other threads bring in ------------------------------------------------------------------------------------------
 
@@ -134,6 +146,7 @@ class Agent:
         return {"state": state, "acknowledged_drain": self._journal.get("acknowledged_drain"), "progress": progress}
 
     def _heard(self, answer: Answer) -> None:
+        self._targets.hear(answer.uploads)
         with self._lock:
             self._answer = answer
             self._told_off = self._told_off or answer.power_off
@@ -181,7 +194,7 @@ class Agent:
             self._stop_job()
         elif self.phase not in _ENDED:
             self._causes(answer, notice)
-            getattr(self, f"_tick_{self.phase}")(answer)
+            self._rounds[self.phase](answer)
         self._acknowledge_drain(answer)
         if self._terminated.is_set() and self.phase in _ENDED:
             return True
@@ -253,17 +266,13 @@ class Agent:
     def _tick_ready(self, answer: Answer) -> None:
         if not answer.gate_open and not self._run.launched:
             return
-        environment = self._places.environment(
-            self._spec, os.environ, (self._journal.get("restored") or {}).get("path", "")
-        )
+        environment = self._places.environment(self._spec, os.environ, (self._journal.get("restored") or {}).get("path", ""))
         limit = leases.fence_s(self._spec.stop_when_unreachable_s, self._spec.notice_s)
         fence = None if limit is None else {"file": self._places.contact, "limit_s": limit}
         if not self._run.launched:
             # Before the job begins: what lies in its directory now is no checkpoint of this attempt.
             self._follow()
-        self._run.start(
-            self._spec.run, self._places.work, environment, log=self._places.log, user=self._places.user, fence=fence
-        )
+        self._run.start(self._spec.run, self._places.work, environment, log=self._places.log, user=self._places.user, fence=fence)
         self._journal.say("started", {}, once="started", phase="running")
         self._link.wake()
 
@@ -274,9 +283,12 @@ class Agent:
         if self._replicator is not None:
             if self._journal.get("exit_at") is None:
                 self._journal.put(exit_at=self._clock.monotonic())
-            self._replicator.finish("exit", succeeded=ended.code == 0, give_up_at=None)
-            if self._replicator.view().unsettled:
+            # A store that stays away must not hold back the news for ever.
+            limit = self._journal.get("exit_at") + self._spec.idle_timeout_s
+            self._replicator.finish("exit", succeeded=ended.code == 0, give_up_at=limit)
+            if self._replicator.view().unsettled and self._clock.monotonic() < limit:
                 return
+            self._replicator.stop()
         self._say_exited(ended)
 
     def _say_exited(self, ended: Exit) -> None:
@@ -297,6 +309,8 @@ class Agent:
 
     def _tick_draining(self, _answer: Answer) -> None:
         if self._drainer is not None and self._boot_is_out() and self._drainer.step():
+            if self._replicator is not None:
+                self._replicator.stop()
             self._link.wake()
 
     def _boot_is_out(self) -> bool:
@@ -313,9 +327,7 @@ class Agent:
         uploader = Uploader(self._web, self._journal, self._clock, source, self._targets, self._link.wake)
         if not os.path.exists(self._places.progress):
             files.write_bytes(self._places.progress, b"", owner=self._places.owner)
-        self._replicator = Replicator(
-            self._journal, self._clock, self._places.progress, directory, uploader, self._run.pids
-        )
+        self._replicator = Replicator(self._journal, self._clock, self._places.progress, directory, uploader, self._run.pids)
         self._replicator.start()
 
     def _stop_job(self) -> None:
@@ -357,9 +369,7 @@ class Agent:
             self._drain(Cause("lease", "shutdown", "agent", self._journal.get("lease_at")))
             return False
         if self._run.launched and self._run.exit() is None:
-            self._run.end(
-                1.0
-            )  # power_off with a job that still runs: told so, or lifetime over; its processes end in order
+            self._run.end(1.0)  # power_off with a job that still runs: told so, or lifetime over; its processes end in order
             return False
         self._logs.flush(_FAREWELL_S if not self._link.failing else 0.5)
         return self._power.off(due.why)

@@ -29,9 +29,7 @@ class Failed(Exception):
 class Boot:
     """Runs in a thread of its own; `result` is None until it is over."""
 
-    def __init__(
-        self, web: Web, session: str, spec: Spec, places: Places, journal: Journal, clock: Clock, setup: Task
-    ) -> None:
+    def __init__(self, web: Web, session: str, spec: Spec, places: Places, journal: Journal, clock: Clock, setup: Task) -> None:
         self._web = web
         self._session = session
         self._spec = spec
@@ -81,9 +79,7 @@ class Boot:
             os.makedirs(places.work, exist_ok=True)
         else:
             try:
-                if not workdir.fetch(
-                    self._web, spec.workdir_url, spec.workdir_sha256, places.archive, self._clock, self._cancel
-                ):
+                if not workdir.fetch(self._web, spec.workdir_url, spec.workdir_sha256, places.archive, self._clock, self._cancel):
                     raise Cancelled
                 workdir.unpack(places.archive, places.work)
             except workdir.BadWorkdir as error:
@@ -114,12 +110,8 @@ class Boot:
     def _run_setup(self) -> None:
         if self._spec.setup is None:
             return
-        environment = self._places.environment(
-            self._spec, os.environ, (self._journal.get("restored") or {}).get("path", "")
-        )
-        self._setup.start(
-            self._spec.setup, self._places.work, environment, log=self._places.log, user=self._places.user
-        )
+        environment = self._places.environment(self._spec, os.environ, (self._journal.get("restored") or {}).get("path", ""))
+        self._setup.start(self._spec.setup, self._places.work, environment, log=self._places.log, user=self._places.user)
         while True:
             ended = self._setup.exit()
             if ended is not None:
@@ -131,11 +123,7 @@ class Boot:
         if self._cancel.is_set():
             raise Cancelled
         if ended.code != 0:
-            how = ended.error or (
-                f"setup was killed by signal {ended.signal}"
-                if ended.code is None
-                else f"setup exited with {ended.code}"
-            )
+            how = ended.error or (f"setup was killed by signal {ended.signal}" if ended.code is None else f"setup exited with {ended.code}")
             raise Failed("setup", ended.code, how)
 
     def _hand_over(self, path: str) -> None:

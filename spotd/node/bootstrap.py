@@ -86,9 +86,7 @@ def bootstrap(
     return answer["session"], spec
 
 
-def _ask(
-    web: Web, request: dict[str, Any], clock: Clock, cancel: threading.Event, backoff: Backoff
-) -> dict[str, Any] | None:
+def _ask(web: Web, request: dict[str, Any], clock: Clock, cancel: threading.Event, backoff: Backoff) -> dict[str, Any] | None:
     last = ""
     while not cancel.is_set():
         try:

@@ -7,6 +7,7 @@ seconds and open for writing by nobody. A tree does not become complete by its w
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 
 from spotd.node.progress import Announcement
 
@@ -42,7 +43,7 @@ class Candidates:
         self._trusted_end = False
         self._changed_at: float | None = None
         self._dirty_since: float | None = None
-        self._writer = False
+        self._touched: dict[str, float] = {}  # when each path was first seen to differ since the last announcement
         self._save_s = 0.0
         self._tries = 0
         self._not_before = 0.0
@@ -54,16 +55,19 @@ class Candidates:
         self.latest = announcement
         self._tries, self._not_before = 0, 0.0
         if announcement.ordinal > self.settled_ordinal:
-            self._saved(now)
+            self._saved(announcement.name, now)
 
-    def scanned(self, signature: str, now: float, *, writer: bool) -> None:
-        """Take the state of the tree; *writer*: somebody has a file in it open for writing."""
+    def scanned(self, signature: str, now: float, *, writer: bool, touched: Iterable[str] = ()) -> None:
+        """Take the state of the tree; *writer*: somebody has a file in it open for writing; *touched*: paths that differ from the last scan."""
+        for path in touched:
+            self._touched.setdefault(path, now)
         if signature != self.signature:
             self.signature = signature
             self._changed_at = now
             if self._dirty_since is None:
                 self._dirty_since = now
-        self._writer = writer
+        if writer:
+            self._changed_at = now  # an open file is a change that has not come yet; it ends five seconds after the last sight of it
 
     @property
     def may_be_quiet(self) -> bool:
@@ -72,13 +76,19 @@ class Candidates:
 
     def quiet(self, now: float) -> bool:
         """Whether the tree has been at rest long enough."""
-        return not self._writer and (self._changed_at is None or now - self._changed_at >= QUIET_S)
+        return self._changed_at is None or now - self._changed_at >= QUIET_S
 
-    def end(self, trigger: str, *, succeeded: bool) -> None:
+    @property
+    def saving_since(self) -> float | None:
+        """When a save that is not complete yet seems to have begun, None where none is seen."""
+        return min(self._touched.values()) if self._touched else None
+
+    def end(self, trigger: str, now: float, *, succeeded: bool) -> None:
         """The job is gone. After a success the tree is complete as it is; after a crash only if it was at rest before."""
+        if self.ended is None:
+            self._trusted_end = succeeded or self.quiet(now)
         self.ended = trigger
-        self._trusted_end = succeeded
-        self._not_before = 0.0
+        self._tries, self._not_before = 0, 0.0
 
     def next(self, now: float) -> Candidate | None:
         """Return the newest checkpoint worth committing; older ones that were overtaken are never asked for."""
@@ -97,7 +107,7 @@ class Candidates:
             )
         if self.signature in ("", self.settled_signature):
             return None
-        if not self._trusted_end and not self.quiet(now):
+        if not (self._trusted_end if self.ended is not None else self.quiet(now)):
             return None
         saved = 0.0 if self._dirty_since is None or self._changed_at is None else self._changed_at - self._dirty_since
         return Candidate(None, None, self.ended or "quiet", None, self.signature, saved)
@@ -110,6 +120,7 @@ class Candidates:
             self.settled_signature = candidate.signature
             self._sample(candidate.save_s)
             self._dirty_since = None
+            self._touched = {}
         if self.latest is None or candidate.ordinal == self.latest.ordinal:
             self._tries = 0
 
@@ -121,8 +132,12 @@ class Candidates:
         elif candidate.ordinal is None:
             self._changed_at = now
 
-    def _saved(self, now: float) -> None:
-        self._save_s = 0.0 if self._dirty_since is None else now - self._dirty_since
+    def _saved(self, name: str, now: float) -> None:
+        """Measure the save of *name*: from the first change seen below it. Other files (logs beside it) must not count as saving."""
+        below = "" if name in ("", ".") else name.rstrip("/")
+        begun = [at for path, at in self._touched.items() if path == below or path.startswith(f"{below}/")]
+        self._save_s = now - min(begun) if begun else 0.0
+        self._touched = {}
         self._dirty_since = None
         self._sample(self._save_s)
 

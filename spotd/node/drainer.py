@@ -1,4 +1,7 @@
-"""One drain, from notice to report: the hands of `spotd.node.drain`. Its state is in the journal, so a restarted agent goes on where it was."""
+"""One drain, from notice to report: the hands of `spotd.node.drain`.
+
+Its state is in the journal, so a restarted agent goes on where it was.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,7 @@ from spotd.node.spec import Spec
 from spotd.node.task import Exit, Task
 
 _HOOK_OUTPUT = 16 << 20
-_OVERTIME_S = (
-    30.0  # uploads go on so long after the deadline: a reclaim may be late, a drain asked for by the daemon has slack
-)
+_OVERTIME_S = 30.0  # uploads go on so long after the deadline: a reclaim may be late, a drain asked for by the daemon has slack
 _ENDS_ITSELF = (
     0,
     130,
@@ -88,7 +89,7 @@ class Drainer:
 
     def step(self) -> bool:
         """Do what is due; True once the job is gone, uploads are over and the report is in the journal."""
-        record = self._journal.get("drain")
+        record = self._note_hook(self._journal.get("drain"))
         ended = self._run.exit() if self._run.launched else None
         running = self._run.launched and ended is None
         if not self._flushing:
@@ -127,8 +128,20 @@ class Drainer:
                 committed_since=committed.get("committed_at", -1.0) >= record["noticed_at"],
                 upload_s=view.upload_s,
                 save_s=view.save_s,
+                saving_since=view.saving_since,
             )
         )
+
+    def _note_hook(self, record: dict[str, Any]) -> dict[str, Any]:
+        """Measure the hook once it has ended, and look at what it left before anything is decided about a tree at rest."""
+        if record.get("hook_s") is not None or not self._hook.launched or self._hook.exit() is None:
+            return record
+        now = self._clock.monotonic()
+        if self._replicator is not None:
+            self._replicator.look(rescan=True)
+        record = {**record, "hook_s": round(now - record.get("hook_at", now), 3)}
+        self._put(record)
+        return record
 
     def _hook_state(self) -> Hook:
         if self._spec.hook is None:
@@ -151,21 +164,9 @@ class Drainer:
         elif decision.step is Step.END_JOB and record.get("why") is None:
             self._put({**record, "why": decision.why})
             self._run.end(max(0.2, min(3.0, left / 4.0)))
-        if (
-            decision.step is not Step.START_HOOK
-            and self._hook.launched
-            and record.get("hook_s") is None
-            and self._hook.exit() is not None
-        ):
-            record = self._journal.get("drain")
-            self._put(
-                {**record, "hook_s": round(self._clock.monotonic() - record.get("hook_at", self._clock.monotonic()), 3)}
-            )
 
     def _start_hook(self, left: float) -> None:
-        environment = self._places.environment(
-            self._spec, os.environ, (self._journal.get("restored") or {}).get("path", "")
-        )
+        environment = self._places.environment(self._spec, os.environ, (self._journal.get("restored") or {}).get("path", ""))
         environment["SPOTD_DEADLINE_EPOCH"] = f"{self._clock.epoch() + left:.3f}"
         environment["SPOTD_SECONDS_LEFT"] = str(max(0, int(left)))
         try:
@@ -183,34 +184,30 @@ class Drainer:
     def _tell(self, kind: str, cause: Cause) -> None:
         left = max(0.0, cause.deadline_at - self._clock.monotonic())
         try:
-            self._places.write_notice(
-                kind, round(self._clock.epoch() + left, 3), round(left, 3), cause.source, cause.id
-            )
+            self._places.write_notice(kind, round(self._clock.epoch() + left, 3), round(left, 3), cause.source, cause.id)
         except OSError as error:
             sys.stderr.write(f"spotd agent: the notice file cannot be written: {error}\n")
 
     def _too_late(self, record: dict[str, Any]) -> bool:
-        return bool(
-            self._clock.monotonic() >= max(record["deadline_at"], record.get("hook_ended_at") or 0.0) + _OVERTIME_S
-        )
+        return bool(self._clock.monotonic() >= max(record["deadline_at"], record.get("hook_ended_at") or 0.0) + _OVERTIME_S)
 
     def _report(self, record: dict[str, Any], ended: Exit | None) -> None:
         """Queue `drained`; or `exited`, for a job that was done, or crashed on its own although it had a notice."""
         view = None if self._replicator is None else self._replicator.view()
         done = view is not None and view.done
         if ended is not None and not ended.asked and record["why"] is None and self._is_own_end(ended, done=done):
-            fields = {
+            how = {
                 "code": ended.code,
                 "signal": ended.signal,
                 "done": done,
                 "step": None if view is None else view.step,
             }
-            self._journal.say("exited", fields, once="end", phase="exited", ended_at=self._clock.monotonic())
+            self._journal.say("exited", how, once="end", phase="exited", ended_at=self._clock.monotonic())
             return
         committed = self._journal.get("committed") or {}
         hook = self._hook.exit() if self._hook.launched else None
         now = self._clock.monotonic()
-        fields = {
+        fields: dict[str, Any] = {
             "kind": record["kind"],
             "step": None if view is None else view.step,
             "checkpoint": committed.get("checkpoint"),

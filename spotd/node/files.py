@@ -18,16 +18,16 @@ def private_directory(path: str, mode: int = 0o700) -> str:
     return path
 
 
-def write_bytes(
-    path: str, data: bytes, *, mode: int = 0o600, durable: bool = True, owner: tuple[int, int] | None = None
-) -> None:
+def write_bytes(path: str, data: bytes, *, mode: int = 0o600, durable: bool = True, owner: tuple[int, int] | None = None) -> None:
     """Replace *path* by *data* in one step.
 
     *durable* waits for the disk; without it the content is safe against the death of a process but not of the machine.
     Raises OSError (a full disk, for one) and then leaves the old content.
     """
     fresh = f"{path}.{os.getpid()}.{threading.get_ident()}.new"
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    _remove(fresh)
+    # O_EXCL: where the directory is the job's, a link of its making must not be written through.
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         try:
             os.fchmod(descriptor, mode)
@@ -48,9 +48,7 @@ def write_bytes(
         sync_directory(os.path.dirname(path) or ".")
 
 
-def write_json(
-    path: str, value: Any, *, mode: int = 0o600, durable: bool = True, owner: tuple[int, int] | None = None
-) -> None:
+def write_json(path: str, value: Any, *, mode: int = 0o600, durable: bool = True, owner: tuple[int, int] | None = None) -> None:
     """Replace *path* by *value* as JSON in one step; see `write_bytes`."""
     write_bytes(path, json.dumps(value, allow_nan=False).encode("ascii"), mode=mode, durable=durable, owner=owner)
 

@@ -34,9 +34,7 @@ class GpuMeter:
     def _ask(self) -> float | None:
         command = [self._program or "nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
         try:
-            output = subprocess.run(
-                command, capture_output=True, timeout=20.0, check=True, stdin=subprocess.DEVNULL
-            ).stdout
+            output = subprocess.run(command, capture_output=True, timeout=20.0, check=True, stdin=subprocess.DEVNULL).stdout
             numbers = [float(line) for line in output.decode("ascii", "replace").split()]
         except (OSError, ValueError, subprocess.SubprocessError):
             return None

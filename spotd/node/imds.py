@@ -75,11 +75,8 @@ class ImdsWatcher:
         if not isinstance(value, dict) or not isinstance(value.get("action"), str):
             raise MetadataUnknown("instance-action names no action")
         action = value["action"][:100]
-        if action == "hibernate":
-            # Hibernation begins with the notice (facts/reclaim.md §0.5).
-            left = 0.0
-        else:
-            left = self._left(_iso(value.get("time")), date)
+        # Hibernation begins with the notice (facts/reclaim.md §0.5).
+        left = 0.0 if action == "hibernate" else self._left(_iso(value.get("time")), date)
         identity = hashlib.sha256(f"{action}\0{value.get('time')}".encode()).hexdigest()[:16]
         return Sighting("reclaim", self.source, action, self._clock.monotonic() + left, identity, stops=True)
 
@@ -103,19 +100,13 @@ class ImdsWatcher:
             code = str(event.get("Code"))[:100]
             left = self._left(_english(event.get("NotBefore")), answer[1])
             identity = str(event.get("EventId") or code)[:100]
-            found.append(
-                Sighting(
-                    "maintenance", self.source, code, self._clock.monotonic() + left, identity, stops=code in _STOPPING
-                )
-            )
+            found.append(Sighting("maintenance", self.source, code, self._clock.monotonic() + left, identity, stops=code in _STOPPING))
         return found
 
     def _read(self, path: str) -> tuple[bytes, float | None] | None:
         """Body and the server's time; None for 404, which is how a healthy service says "nothing" (facts/reclaim.md §0.6)."""
         for again in (False, True):
-            status, body, date = self._request(
-                "GET", f"/latest/meta-data/{path}", {"X-aws-ec2-metadata-token": self._fresh_token()}
-            )
+            status, body, date = self._request("GET", f"/latest/meta-data/{path}", {"X-aws-ec2-metadata-token": self._fresh_token()})
             if status == 401 and not again:
                 self._token = None  # expired or foreign: a new one and once more, now (§0.7)
                 continue
@@ -128,9 +119,7 @@ class ImdsWatcher:
 
     def _fresh_token(self) -> str:
         if self._token is None or self._clock.monotonic() > self._token_ends - _RENEW_S:
-            status, body, _ = self._request(
-                "PUT", "/latest/api/token", {"X-aws-ec2-metadata-token-ttl-seconds": str(_TTL_S)}
-            )
+            status, body, _ = self._request("PUT", "/latest/api/token", {"X-aws-ec2-metadata-token-ttl-seconds": str(_TTL_S)})
             if status != 200:
                 raise MetadataUnknown(f"token: HTTP {status}")
             self._token = body.decode("ascii", "replace").strip()

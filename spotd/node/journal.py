@@ -58,9 +58,7 @@ class Journal:
                 return False
             if once is not None:
                 self._said.append(once)
-            self._messages.append(
-                {"seq": self._next_seq, "type": kind, "fields": fields, "said_at": self._clock.monotonic()}
-            )
+            self._messages.append({"seq": self._next_seq, "type": kind, "fields": fields, "said_at": self._clock.monotonic()})
             self._next_seq += 1
             self._facts.update(facts)
             self._write()
@@ -76,8 +74,7 @@ class Journal:
         with self._lock:
             now = self._clock.monotonic()
             return [
-                {"seq": m["seq"], "type": m["type"], "age_s": round(max(0.0, now - m["said_at"]), 3), **m["fields"]}
-                for m in self._messages[:_BATCH]
+                {"seq": m["seq"], "type": m["type"], "age_s": round(max(0.0, now - m["said_at"]), 3), **m["fields"]} for m in self._messages[:_BATCH]
             ]
 
     def acknowledge(self, seq: int) -> None:
@@ -108,9 +105,7 @@ class Journal:
             self._complained = False
         except OSError as error:
             if not self._complained:
-                print(
-                    f"spotd agent: cannot write {self._path}: {error}; going on in memory", file=sys.stderr, flush=True
-                )
+                print(f"spotd agent: cannot write {self._path}: {error}; going on in memory", file=sys.stderr, flush=True)
             self._complained = True
 
 

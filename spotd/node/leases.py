@@ -48,9 +48,7 @@ def due(view: View) -> Due | None:
         return None
     if ended and view.own_drain is not None and (not view.unsaid or view.idle_s >= _FAREWELL_S):
         return Due("power_off", view.own_drain)
-    if (ended or view.phase == "ready") and min(
-        view.silence_s, view.idle_s if ended else view.silence_s
-    ) >= view.idle_timeout_s:
+    if (ended or view.phase == "ready") and min(view.silence_s, view.idle_s if ended else view.silence_s) >= view.idle_timeout_s:
         return Due("power_off", "idle")
     if view.age_s >= view.max_lifetime_s:
         return Due("drain" if view.phase == "running" else "power_off", "lifetime")

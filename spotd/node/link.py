@@ -13,7 +13,6 @@ from spotd.node import files
 from spotd.node.backoff import Backoff
 from spotd.node.clock import Clock
 from spotd.node.journal import Journal
-from spotd.node.targets import Targets
 from spotd.node.web import Web, WebError
 
 
@@ -34,22 +33,17 @@ class Answer:
     drain: DrainOrder | None = None
     stop: str | None = None
     power_off: bool = False
+    uploads: Any = None
 
     @classmethod
     def parse(cls, raw: dict[str, Any]) -> Answer:
         """Read the answer; what is not understood is not obeyed."""
         drain = raw.get("drain")
         order = None
-        if (
-            isinstance(drain, dict)
-            and isinstance(drain.get("id"), str)
-            and isinstance(drain.get("seconds"), (int, float))
-        ):
+        if isinstance(drain, dict) and isinstance(drain.get("id"), str) and isinstance(drain.get("seconds"), (int, float)):
             order = DrainOrder(drain["id"], str(drain.get("kind")), max(0.0, float(drain["seconds"])))
         stop = raw.get("stop")
-        return cls(
-            raw.get("gate") == "open", order, str(stop) if stop is not None else None, raw.get("power_off") is True
-        )
+        return cls(raw.get("gate") == "open", order, str(stop) if stop is not None else None, raw.get("power_off") is True, raw.get("uploads"))
 
 
 class Link:
@@ -61,7 +55,6 @@ class Link:
         session: str,
         journal: Journal,
         clock: Clock,
-        targets: Targets,
         contact_file: str,
         heartbeat_s: float,
         report: Callable[[], dict[str, Any]],
@@ -71,7 +64,6 @@ class Link:
         self._session = session
         self._journal = journal
         self._clock = clock
-        self._targets = targets
         self._contact_file = contact_file
         self._heartbeat_s = heartbeat_s
         self._report = report
@@ -122,7 +114,6 @@ class Link:
         self.failing, self._problem = False, ""
         self._touch(sent_at)
         self._journal.acknowledge(acknowledged)
-        self._targets.hear(answer.get("uploads"))
         self._heartbeat_s = min(max(0.05, heartbeat), 3600.0)
         self._heard(Answer.parse(answer))
         return True

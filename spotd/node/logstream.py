@@ -59,9 +59,7 @@ class LogStream:
             "Content-Length": str(len(piece)),
         }
         try:
-            with self._web.open(
-                "POST", f"/v1/agent/logs?offset={self._offset}", body=piece, headers=headers, timeout=timeout
-            ):
+            with self._web.open("POST", f"/v1/agent/logs?offset={self._offset}", body=piece, headers=headers, timeout=timeout):
                 self._offset += len(piece)
         except Refused as error:
             there = _offset(error)

@@ -48,8 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _agent(options: argparse.Namespace) -> int:
     os.umask(0o077)
-    config = Config.parse(files.read_json(options.config) or {})
     try:
+        config = Config.parse(files.read_json(options.config) or {})
         places = Places(options.root, options.user)
         web = Web(config.address, config.certificate)
     except (BadSpec, ValueError, KeyError, OSError) as error:

@@ -74,9 +74,7 @@ class NoticeBook:
     def fold(self, seen: Observation, now: float) -> News:
         """Take one look in."""
         said = []
-        for sighting in sorted(
-            seen.sightings, key=lambda s: (not s.stops, s.deadline_at is None, s.deadline_at or 0.0)
-        ):
+        for sighting in sorted(seen.sightings, key=lambda s: (not s.stops, s.deadline_at is None, s.deadline_at or 0.0)):
             notice = self._merged(sighting)
             if notice is not None:
                 self._notices[sighting.kind] = notice
@@ -89,11 +87,7 @@ class NoticeBook:
 
     def stopping(self, now: float) -> Notice | None:
         """Return the notice that the job must be stopped for now: a reclaim at once, maintenance announced days ahead when its notice begins."""
-        due = [
-            n
-            for n in self._notices.values()
-            if n.stops and n.deadline_at is not None and (n.kind != "maintenance" or self._is_near(n, now))
-        ]
+        due = [n for n in self._notices.values() if n.stops and n.deadline_at is not None and (n.kind != "maintenance" or self._is_near(n, now))]
         return min(due, key=lambda n: n.deadline_at or 0.0) if due else None
 
     def _is_near(self, notice: Notice, now: float) -> bool:
@@ -104,18 +98,14 @@ class NoticeBook:
         known = self._notices.get(sighting.kind)
         if known is None:
             digest = hashlib.sha256(f"{self._instance}\0{sighting.kind}\0{sighting.identity}".encode()).hexdigest()
-            return Notice(
-                digest[:32], sighting.kind, sighting.source, sighting.action, sighting.deadline_at, sighting.stops
-            )
+            return Notice(digest[:32], sighting.kind, sighting.source, sighting.action, sighting.deadline_at, sighting.stops)
         if sighting.deadline_at is None or (known.stops and not sighting.stops):
             return None
         earlier = known.deadline_at is None or sighting.deadline_at < known.deadline_at - _JITTER_S
         if not earlier and known.stops == sighting.stops:
             return None
         deadline = sighting.deadline_at if known.deadline_at is None else min(known.deadline_at, sighting.deadline_at)
-        return dataclasses.replace(
-            known, deadline_at=deadline, stops=known.stops or sighting.stops, action=sighting.action
-        )
+        return dataclasses.replace(known, deadline_at=deadline, stops=known.stops or sighting.stops, action=sighting.action)
 
     def _is_off(self, notice: Notice, now: float) -> bool:
         if notice.deadline_at is None:

@@ -54,9 +54,7 @@ class Places:
         """Return the checkpoint directory, None for a job without one."""
         return None if spec.checkpoint_dir is None else os.path.normpath(os.path.join(self.work, spec.checkpoint_dir))
 
-    def write_notice(
-        self, kind: str, deadline_epoch: float | None, seconds_left: float | None, source: str, notice_id: str
-    ) -> None:
+    def write_notice(self, kind: str, deadline_epoch: float | None, seconds_left: float | None, source: str, notice_id: str) -> None:
         """Replace the notice file. Raises OSError."""
         value = {
             "kind": kind,

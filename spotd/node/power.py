@@ -28,9 +28,7 @@ class Power:
         if self._command is None:
             return True
         try:
-            ended = subprocess.run(
-                ["bash", "-c", self._command], stdin=subprocess.DEVNULL, timeout=_TIMEOUT_S, check=False
-            )
+            ended = subprocess.run(["bash", "-c", self._command], stdin=subprocess.DEVNULL, timeout=_TIMEOUT_S, check=False)
             if ended.returncode == 0:
                 return True
             problem = f"exit {ended.returncode}"

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable
 
 _WRITING = os.O_WRONLY | os.O_RDWR
+_OVER = ("Z", "X")  # states of a process that has ended
 
 
 def boot_id() -> str:
@@ -40,12 +41,7 @@ def start_time(pid: int) -> int | None:
 def is_running(pid: int, started: int) -> bool:
     """Whether exactly that process exists and has not ended (a zombie has)."""
     fields = _stat(pid)
-    return (
-        bool(fields)
-        and len(fields or ()) > 19
-        and int((fields or ())[19]) == started
-        and (fields or ())[0] not in ("Z", "X")
-    )
+    return fields is not None and len(fields) > 19 and int(fields[19]) == started and fields[0] not in _OVER
 
 
 def all_pids() -> list[int]:
@@ -61,7 +57,7 @@ def descendants(pid: int) -> list[int]:
         fields = _stat(other)
         if fields and len(fields) > 1:
             children.setdefault(int(fields[1]), []).append(other)
-            if fields[0] in ("Z", "X"):
+            if fields[0] in _OVER:
                 ended.add(other)
     found: list[int] = []
     front = [pid]
@@ -86,8 +82,22 @@ def marked(markers: Iterable[str]) -> list[int]:
         if wanted <= held:
             found.add(pid)
             found.update(descendants(pid))
-    fields = {pid: _stat(pid) for pid in found}
-    return sorted(pid for pid, stat in fields.items() if stat and stat[0] not in ("Z", "X"))
+    return _alive(found)
+
+
+def in_session(session: int) -> list[int]:
+    """Return the processes of *session*, and their descendants: those too whose environment was emptied."""
+    found: set[int] = set()
+    for pid in all_pids():
+        fields = _stat(pid)
+        if fields and len(fields) > 3 and int(fields[3]) == session:
+            found.update((pid, *descendants(pid)))
+    return _alive(found)
+
+
+def _alive(pids: Iterable[int]) -> list[int]:
+    found = {pid: _stat(pid) for pid in pids}
+    return sorted(pid for pid, fields in found.items() if fields and fields[0] not in _OVER)
 
 
 def has_writer(pids: Iterable[int], directory: str) -> bool:

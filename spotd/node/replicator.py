@@ -16,6 +16,7 @@ from spotd.node.journal import Journal
 from spotd.node.progress import ProgressFile
 from spotd.node.upload import Result, Uploader
 
+_NOTHING = tree.Tree((), (), 0)
 _POLL_S = 0.25
 _SCAN_S = 1.0
 _SCAN_SHARE = 20.0  # a scan that takes long is made rarely: at most a twentieth of the time goes into it
@@ -32,6 +33,7 @@ class View:
     quiet: bool
     unsettled: bool  # a checkpoint is complete or being uploaded, and not committed
     save_s: float | None
+    saving_since: float | None
     upload_s: float | None
     problem: str | None
 
@@ -61,6 +63,7 @@ class Replicator:
             committed.get("signature") or journal.get("baseline", ""),
             journal.get("saves"),
         )
+        self._seen: dict[str, tree.Entry] = {}
         self._saved_ordinal = 0
         self._next_scan = 0.0
         self._busy = False
@@ -71,9 +74,10 @@ class Replicator:
     def start(self) -> None:
         """Begin; what lies in the directory now is no news, unless an earlier agent began before us."""
         if self._journal.get("baseline") is None:
-            signature = self._signature()
+            signature = self._tree().signature
             self._journal.put(baseline=signature)
             self._candidates = Candidates(0, signature, self._journal.get("saves"))
+        self._seen = {entry.path: entry for entry in self._tree().entries}
         for target in (self._observe, self._upload):
             thread = threading.Thread(target=target, name=target.__name__, daemon=True)
             thread.start()
@@ -89,7 +93,7 @@ class Replicator:
         """The job is gone: read its last words and commit what is new. `view().unsettled` tells when that is over."""
         with self._lock:
             self._look(final=True)
-            self._candidates.end(trigger, succeeded=succeeded)
+            self._candidates.end(trigger, self._clock.monotonic(), succeeded=succeeded)
         self.limit(give_up_at)
         self._wake.set()
 
@@ -108,17 +112,18 @@ class Replicator:
                 done=state.done,
                 ordinal=0 if state.latest is None else state.latest.ordinal,
                 quiet=self._candidates.quiet(now),
-                unsettled=self._busy
-                or self._journal.get("manifest") is not None
-                or self._candidates.next(now) is not None,
+                unsettled=self._busy or self._journal.get("manifest") is not None or self._candidates.next(now) is not None,
                 save_s=p95(self._candidates.saves),
+                saving_since=self._candidates.saving_since,
                 upload_s=self._uploader.last_upload_s,
                 problem=self._file.problem or self._uploader.problem,
             )
 
-    def look(self) -> None:
-        """Read the progress file now, not at the next poll."""
+    def look(self, *, rescan: bool = False) -> None:
+        """Read the progress file now, not at the next poll; with *rescan* the checkpoint directory too."""
         with self._lock:
+            if rescan:
+                self._next_scan = 0.0
             self._look(final=False)
 
     def _look(self, *, final: bool) -> None:
@@ -137,20 +142,22 @@ class Replicator:
     def _scan(self, now: float) -> None:
         if self._directory is None:
             return
-        signature = self._signature()
-        self._candidates.scanned(signature, now, writer=False)
+        found = self._tree()
+        signature = found.signature
+        seen = {entry.path: entry for entry in found.entries}
+        touched = [path for path, entry in seen.items() if self._seen.get(path) != entry]
+        self._seen = seen
+        self._candidates.scanned(signature, now, writer=False, touched=touched)
         if self._candidates.may_be_quiet:
-            self._candidates.scanned(
-                signature, now, writer=procfs.has_writer(self._pids(), os.path.realpath(self._directory))
-            )
+            self._candidates.scanned(signature, now, writer=procfs.has_writer(self._pids(), os.path.realpath(self._directory)))
         took = self._clock.monotonic() - now
         self._next_scan = now + max(_SCAN_S, took * _SCAN_SHARE)
 
-    def _signature(self) -> str:
+    def _tree(self) -> tree.Tree:
         try:
-            return tree.scan(self._directory).signature if self._directory is not None else ""
+            return tree.scan(self._directory) if self._directory is not None else _NOTHING
         except OSError:
-            return ""
+            return _NOTHING
 
     def _observe(self) -> None:
         while not self._stop.is_set():

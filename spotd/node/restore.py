@@ -54,7 +54,7 @@ class Restorer:
 
     def newest(self, resume: tuple[Resume, ...]) -> Restored:
         """Try *resume* from its first on. Raises Cancelled, and OSError where this machine's disk is at fault."""
-        skipped = []
+        skipped: list[str] = []
         try:
             for entry in resume:
                 try:
@@ -77,11 +77,7 @@ class Restorer:
         if not isinstance(manifest, dict) or manifest.get("format") != 1:
             raise Broken("its manifest has a format this agent does not know")
         for file in _listed(manifest, "files"):
-            if (
-                not _is_plain(file.get("path"))
-                or not isinstance(file.get("object"), int)
-                or not isinstance(file.get("size"), int)
-            ):
+            if not _is_plain(file.get("path")) or not isinstance(file.get("object"), int) or not isinstance(file.get("size"), int):
                 raise Broken("its manifest names a path that leads out of it")
         for link in _listed(manifest, "links"):
             if not _is_plain(link.get("path")) or not tree.link_stays(link["path"], str(link.get("target"))):
@@ -101,8 +97,8 @@ class Restorer:
         with concurrent.futures.ThreadPoolExecutor(_PARALLEL) as pool:
             for start in range(0, len(files), _SIGN_BATCH):
                 batch = files[start : start + _SIGN_BATCH]
-                urls = self._persist(lambda batch=batch: self._sign(entry, batch))  # type: ignore[misc]
-                list(pool.map(lambda file, urls=urls: self._file(entry, file, urls), batch))  # type: ignore[misc]
+                urls = self._persist(lambda batch=batch: self._sign(entry, batch))
+                list(pool.map(lambda file, urls=urls: self._file(entry, file, urls), batch))
 
     def _sign(self, entry: Resume, files: list[dict[str, Any]]) -> dict[str, str]:
         request = {"checkpoint": entry.checkpoint, "objects": sorted({file["object"] for file in files})}
@@ -120,7 +116,7 @@ class Restorer:
             if url is None:
                 raise Broken(f"object {file['object']} is not to be had")
             try:
-                found = self._web.fetch(url, path)
+                found = self._web.fetch(url, path, cancel=self._cancel)
             except Refused as error:
                 if error.status in (401, 403):
                     urls.update(self._sign(entry, [file]))
@@ -175,10 +171,4 @@ def _listed(manifest: dict[str, Any], key: str) -> list[dict[str, Any]]:
 
 
 def _is_plain(path: Any) -> bool:
-    return (
-        isinstance(path, str)
-        and bool(path)
-        and "\0" not in path
-        and not os.path.isabs(path)
-        and ".." not in path.split("/")
-    )
+    return isinstance(path, str) and bool(path) and "\0" not in path and not os.path.isabs(path) and ".." not in path.split("/")

@@ -23,9 +23,7 @@ from spotd.node import files, procfs
 from spotd.node.outputs import BoundedLog
 
 _PR_SET_CHILD_SUBREAPER = 36
-_EXIT_BYTES = (
-    2048  # reserved on disk before the job starts, so that a disk filled by the job cannot swallow its exit status
-)
+_EXIT_BYTES = 2048  # reserved on disk before the job starts, so that a disk filled by the job cannot swallow its exit status
 _LEFTOVER_GRACE_S = 2.0
 
 
@@ -35,9 +33,7 @@ class Shim:
     def __init__(self, directory: str) -> None:
         self._directory = directory
         self._launch = files.read_json(os.path.join(directory, "launch.json")) or {}
-        self._log = BoundedLog(
-            self._launch["log"], self._launch["log_limit"], self._launch["output_limit"], self._launch["task"]
-        )
+        self._log = BoundedLog(self._launch["log"], self._launch["log_limit"], self._launch["output_limit"], self._launch["task"])
         self._main: int | None = None
         self._status: int | None = None
         self._wake_read, self._wake_write = os.pipe()

@@ -91,9 +91,7 @@ class Spec:
             drain_reserve_s=_number(raw, "drain_reserve_s", 5.0),
             idle_timeout_s=_number(raw, "idle_timeout_s", 900.0),
             max_lifetime_s=_number(raw, "max_lifetime_s", 604800.0),
-            stop_when_unreachable_s=None
-            if raw.get("stop_when_unreachable_s") is None
-            else _number(raw, "stop_when_unreachable_s"),
+            stop_when_unreachable_s=None if raw.get("stop_when_unreachable_s") is None else _number(raw, "stop_when_unreachable_s"),
             master_addr=_optional_text(raw, "master_addr"),
             master_port=int(_number(raw, "master_port", 29500)),
         )
@@ -119,7 +117,7 @@ def _optional_text(raw: Mapping[str, Any], key: str) -> str | None:
 
 def _number(raw: Mapping[str, Any], key: str, default: float | None = None) -> float:
     value = raw.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value or value < 0:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
         raise BadSpec(f"{key}: must be a number, zero or more")
     return float(value)
 
@@ -138,7 +136,4 @@ def _environment(raw: Any) -> dict[str, str]:
 def _resume(raw: Any) -> tuple[Resume, ...]:
     if not isinstance(raw, (list, tuple)) or not all(isinstance(entry, dict) for entry in raw):
         raise BadSpec("resume: must be a list of objects")
-    return tuple(
-        Resume(_text(entry, "checkpoint"), _text(entry, "manifest_url"), _text(entry, "manifest_sha256"))
-        for entry in raw
-    )
+    return tuple(Resume(_text(entry, "checkpoint"), _text(entry, "manifest_url"), _text(entry, "manifest_sha256")) for entry in raw)

@@ -15,6 +15,7 @@ from spotd.node.bootstrap import program_file
 from spotd.node.clock import Clock
 
 LOG_LIMIT = 1 << 30
+_LOOK_S = 2.0
 _APPEAR_S = 30.0  # a shim that has not shown itself by then never will
 
 
@@ -39,6 +40,8 @@ class Task:
         self._instance = instance
         self._clock = clock
         self._started_at: float | None = None
+        self._known: dict[int, int] = {}
+        self._next_look = 0.0
         self._exit: Exit | None = None
         self._child: subprocess.Popen[bytes] | None = None
 
@@ -73,7 +76,9 @@ class Task:
         if self._child is not None:
             self._child.poll()
         record = self._read_exit()
-        if record is None and not self._shim_runs():
+        if record is None and self._shim_runs():
+            self._remember()
+        elif record is None:
             record = self._read_exit() or self._lost()
         self._exit = record
         return record
@@ -139,9 +144,21 @@ class Task:
             return None
         return Exit(record["code"], record["signal"], record["asked"], record["error"])
 
+    def _remember(self) -> None:
+        """Note who belongs to the tree: once its shim is gone, one that left session and environment behind could not be told any more."""
+        now = self._clock.monotonic()
+        if now >= self._next_look:
+            self._next_look = now + _LOOK_S
+            started = {pid: procfs.start_time(pid) for pid in self.pids()}
+            self._known = {pid: at for pid, at in started.items() if at is not None}
+
     def _lost(self) -> Exit | None:
         """End what the killed shim left behind; the crash once nothing is left, None until then."""
         left = procfs.marked([f"SPOTD_INSTANCE={self._instance}", f"SPOTD_TASK={self.name}"])
+        record = files.read_json(self._path("shim.json")) or {}
+        if record.get("child") is not None and record.get("boot_id") == procfs.boot_id():
+            known = [pid for pid, started in self._known.items() if procfs.is_running(pid, started)]
+            left = sorted({*left, *procfs.in_session(int(record["child"])), *known} - {os.getpid()})
         for pid in left:
             _kill(pid, signal.SIGKILL)
         # One look after the kill: a process may have forked between the scan and the signal.

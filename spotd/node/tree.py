@@ -34,9 +34,7 @@ class Tree:
             return ""
         digest = hashlib.sha256()
         for entry in self.entries:
-            digest.update(
-                f"{entry.path}\0{entry.inode}\0{entry.size}\0{entry.mtime_ns}\n".encode("utf-8", "surrogateescape")
-            )
+            digest.update(f"{entry.path}\0{entry.inode}\0{entry.size}\0{entry.mtime_ns}\n".encode("utf-8", "surrogateescape"))
         for path, target in self.links:
             digest.update(f"{path}\0->{target}\n".encode("utf-8", "surrogateescape"))
         return digest.hexdigest()

@@ -112,7 +112,8 @@ class Uploader:
         try:
             sums = self._objects(found, target)
             if tree.scan(self._source.directory, name).signature != found.signature:
-                raise _Changed("files came or went")
+                self.problem = f"checkpoint {candidate.name or ''} changed while it was read: files came or went"
+                return Result.CHANGED
             return self._manifest(candidate, None if name == "." else name, found, sums, target, begun)
         except (_Changed, OSError) as error:
             self.problem = f"checkpoint {candidate.name or ''} changed while it was read: {error}"
@@ -143,9 +144,7 @@ class Uploader:
         """Upload every file in parallel; their sha256 sums in order."""
         stop = threading.Event()
         with concurrent.futures.ThreadPoolExecutor(min(_PARALLEL, len(found.entries))) as pool:
-            sent = [
-                pool.submit(self._object, entry, number, target, stop) for number, entry in enumerate(found.entries)
-            ]
+            sent = [pool.submit(self._object, entry, number, target, stop) for number, entry in enumerate(found.entries)]
             try:
                 return [future.result() for future in sent]
             except BaseException:
@@ -182,9 +181,7 @@ class Uploader:
         self._ask()
         return self._targets.exactly(sequence)
 
-    def _manifest(
-        self, candidate: Candidate, name: str | None, found: tree.Tree, sums: list[str], target: Target, begun: float
-    ) -> Result:
+    def _manifest(self, candidate: Candidate, name: str | None, found: tree.Tree, sums: list[str], target: Target, begun: float) -> Result:
         manifest: dict[str, Any] = {
             "format": 1,
             "job": self._source.job_id,
@@ -222,11 +219,7 @@ class Uploader:
             },
         }
         self._send_manifest(record)
-        return (
-            Result.COMMITTED
-            if self._journal.get("next_sequence", 1) > target.sequence and not self._burnt(target)
-            else Result.LATER
-        )
+        return Result.COMMITTED if self._journal.get("next_sequence", 1) > target.sequence and not self._burnt(target) else Result.LATER
 
     def _burnt(self, target: Target) -> bool:
         return bool(self._journal.get("burnt_sequence") == target.sequence)
@@ -297,6 +290,10 @@ def _content(directory: str, entry: tree.Entry, digest: Any) -> Iterator[bytes]:
         descriptor = os.open(os.path.join(directory, entry.path), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         raise _Changed(f"{entry.path}: {error.strerror}") from error
+    # A directory above it may have become a link: an agent that runs as root must not read what its job may not.
+    if os.readlink(f"/proc/self/fd/{descriptor}") != os.path.join(os.path.realpath(directory), entry.path):
+        os.close(descriptor)
+        raise _Changed(f"{entry.path}: moved")
     with open(descriptor, "rb", buffering=0) as stream:
         left = entry.size
         while True:
@@ -305,9 +302,7 @@ def _content(directory: str, entry: tree.Entry, digest: Any) -> Iterator[bytes]:
                 status = os.fstat(descriptor)
             except OSError as error:
                 raise _Changed(f"{entry.path}: {error.strerror}") from error
-            if (status.st_ino, status.st_size, status.st_mtime_ns) != (entry.inode, entry.size, entry.mtime_ns) or (
-                left and not chunk
-            ):
+            if (status.st_ino, status.st_size, status.st_mtime_ns) != (entry.inode, entry.size, entry.mtime_ns) or (left and not chunk):
                 raise _Changed(entry.path)
             if not chunk:
                 return

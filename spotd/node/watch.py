@@ -50,9 +50,7 @@ class Watch:
         except Exception as error:  # noqa: BLE001 - "unknown" is a value; a watcher that died would be a notice missed
             self.unknown += 1
             if self.unknown == _ALERT_AFTER:
-                sys.stderr.write(
-                    f"spotd agent: {self._watcher.source}: no answer {self.unknown} times, reclaims may go unseen: {error}\n"
-                )
+                sys.stderr.write(f"spotd agent: {self._watcher.source}: no answer {self.unknown} times, reclaims may go unseen: {error}\n")
             return
         self.unknown = 0
         self._seen(observation)

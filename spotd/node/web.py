@@ -8,6 +8,7 @@ import hmac
 import http.client
 import json
 import ssl
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -69,9 +70,7 @@ class Web:
         if parts.scheme == "https" and (host, parts.port) == self._daemon:
             return _PinnedConnection(host, parts.port, timeout, self._certificate), path
         if parts.scheme == "https":
-            return http.client.HTTPSConnection(
-                host, parts.port, timeout=timeout, context=ssl.create_default_context()
-            ), path
+            return http.client.HTTPSConnection(host, parts.port, timeout=timeout, context=ssl.create_default_context()), path
         raise WebError(f"not an address to talk to: {parts.scheme}://{host}")
 
     @contextlib.contextmanager
@@ -99,9 +98,7 @@ class Web:
                 raise Refused(answer.status, _sentence(refusal, answer.reason), refusal)
             yield answer
 
-    def call(
-        self, url: str, message: Mapping[str, Any], *, session: str | None = None, timeout: float = 20.0
-    ) -> dict[str, Any]:
+    def call(self, url: str, message: Mapping[str, Any], *, session: str | None = None, timeout: float = 20.0) -> dict[str, Any]:
         """POST *message* as JSON and return the JSON object that comes back."""
         headers = {"Content-Type": "application/json"}
         if session is not None:
@@ -116,19 +113,20 @@ class Web:
             raise WebError(f"the answer to {url} is not a JSON object")
         return value
 
-    def fetch(self, url: str, path: str, *, timeout: float = 30.0) -> tuple[int, str]:
-        """Download *url* into the new file *path*; its size and sha256. The file is on disk when this returns."""
+    def fetch(self, url: str, path: str, *, timeout: float = 30.0, cancel: threading.Event | None = None) -> tuple[int, str]:
+        """Download *url* into the new file *path*; its size and sha256. Raises WebError, also when *cancel* is set meanwhile."""
         digest = hashlib.sha256()
         size = 0
         with self.open("GET", url, timeout=timeout) as answer, open(path, "wb") as stream:
             while True:
+                if cancel is not None and cancel.is_set():
+                    raise WebError("cancelled")
                 chunk = _read(answer, _CHUNK)
                 if not chunk:
                     break
                 digest.update(chunk)
                 size += len(chunk)
                 stream.write(chunk)
-            stream.flush()
         return size, digest.hexdigest()
 
     def read(self, url: str, limit: int, *, timeout: float = 30.0) -> bytes:
@@ -139,9 +137,7 @@ class Web:
             raise WebError(f"more than {limit} bytes")
         return data
 
-    def put(
-        self, url: str, body: bytes | Iterable[bytes], size: int, *, create_only: bool = False, timeout: float = 30.0
-    ) -> None:
+    def put(self, url: str, body: bytes | Iterable[bytes], size: int, *, create_only: bool = False, timeout: float = 30.0) -> None:
         """Upload exactly *size* bytes."""
         headers = {"Content-Length": str(size)}
         if create_only:

@@ -13,7 +13,7 @@ from spotd.node.backoff import Backoff
 from spotd.node.clock import Clock
 from spotd.node.web import Web, WebError
 
-_TRIES = 5  # for an archive whose sum is wrong: a broken transfer differs the next time, a broken archive does not
+_TRIES = 3  # for an archive whose sum is wrong: a broken transfer differs the next time, a broken archive does not
 
 
 class BadWorkdir(Exception):
@@ -26,7 +26,7 @@ def fetch(web: Web, url: str, sha256: str, path: str, clock: Clock, cancel: thre
     wrong = 0
     while not cancel.is_set():
         try:
-            if web.fetch(url, path)[1] == sha256:
+            if web.fetch(url, path, cancel=cancel)[1] == sha256:
                 return True
             wrong += 1
             problem = "its sha256 is not the announced one"

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -210,6 +211,24 @@ def test_terminate_works_on_a_machine_that_was_killed(host: Host) -> None:
     host.provider.terminate("east", directory.read().provider_id)
     assert not agent.is_alive()
     assert directory.read().state is ObservedState.GONE
+
+
+def test_a_machine_that_hangs_is_ended_all_the_same(host: Host) -> None:
+    """It does not take its orders; a terminate that is repeated long enough kills it, and the end is still ours."""
+    pid_file = host.tell("agent.pid")
+    directory = host.boot(f"echo $$ > {pid_file}.part; mv {pid_file}.part {pid_file}; sleep 600")
+    agent, machine = running(pid_file), machine_of(directory)
+    os.kill(machine.pid, signal.SIGSTOP)
+    host.provider.terminate("east", directory.read().provider_id)
+    assert agent.is_alive()
+    later = cloud(host.folder)
+    later.now = lambda: time.time() + 11
+    later.terminate("east", directory.read().provider_id)
+    assert not agent.is_alive()
+    row = host.listed(directory)
+    assert (row.state, row.ended_by, row.end_code) == (ObservedState.GONE, EndedBy.US, TERMINATED)
+    assert row.ended_at is not None
+    assert row.ended_at.timestamp() <= time.time(), "it is billed until it last said that it lives"
 
 
 def test_a_reclaim_is_announced_on_both_channels_and_happens_at_its_deadline(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
+import datetime as dt
 import email.utils
 import functools
 import hashlib
@@ -30,20 +30,18 @@ def certificate(name: str = "spotd") -> tuple[str, str]:
     """A self-signed certificate and its key, both PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.datetime.now(datetime.UTC)
+    now = dt.datetime.now(dt.UTC)
     cert = (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now + datetime.timedelta(days=1))  # the agent's clock may be wrong: validity must not matter
-        .not_valid_after(now + datetime.timedelta(days=2))
+        .not_valid_before(now + dt.timedelta(days=1))  # the agent's clock may be wrong: validity must not matter
+        .not_valid_after(now + dt.timedelta(days=2))
         .sign(key, hashes.SHA256())
     )
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     return cert.public_bytes(serialization.Encoding.PEM).decode(), private.decode()
 
 
@@ -72,7 +70,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: _Server
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, *_args: Any) -> None:
         """Tests print nothing."""
 
     def body(self) -> bytes:
@@ -94,7 +92,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.close_connection = True
         self.server.fake.handle(self)
 
-    do_GET = do_PUT = do_POST = do_HEAD = handle_any
+    do_GET = do_PUT = do_POST = handle_any  # noqa: N815 - named by http.server
 
 
 class FakeDaemon:
@@ -323,7 +321,7 @@ class FakeImds:
 
     def reclaim(self, seconds: float, action: str = "terminate") -> None:
         """Warn of a reclaim in *seconds*, by the service's own clock."""
-        when = datetime.datetime.fromtimestamp(time.time() + self.skew_s + seconds, datetime.UTC)
+        when = dt.datetime.fromtimestamp(time.time() + self.skew_s + seconds, dt.UTC)
         text = when.strftime("%Y-%m-%dT%H:%M:%SZ")
         self.paths["spot/instance-action"] = {"action": action, "time": text}
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import uuid
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import spotd.node
 from spotd.node import procfs
-from tests.unit.node.fakes import FakeDaemon, FakeImds, until
+from tests.unit.node.fakes import FakeDaemon, FakeImds, serving, until
 
 
 def build_zip(path: Path) -> Path:
@@ -33,6 +36,7 @@ class World:
     def __init__(self, directory: Path, daemon: FakeDaemon, imds: FakeImds) -> None:
         self.daemon = daemon
         self.imds = imds
+        self.instance = f"instance-{uuid.uuid4()}"  # tests run beside each other, and processes are found by it
         self.root = directory / "root"
         self.off = directory / "power-is-off"
         self.work = self.root / "work"
@@ -41,12 +45,13 @@ class World:
         self._zip = build_zip(directory / "agent.pyz")
         self._agents: list[subprocess.Popen[bytes]] = []
 
-    def agent(self, **config: str) -> subprocess.Popen[bytes]:
+    def agent(self, user: str | None = None, **config: str) -> subprocess.Popen[bytes]:
         """Start an agent."""
         path = self._directory / "agent.json"
-        path.write_text(json.dumps(self.daemon.config(**config)))
+        path.write_text(json.dumps(self.daemon.config(instance=self.instance, **config)))
         path.chmod(0o600)
         command = [self.python, str(self._zip), "agent", "--config", str(path), "--root", str(self.root)]
+        command += [] if user is None else ["--user", user]
         with (self._directory / "agent.err").open("ab") as errors:
             agent = subprocess.Popen(
                 [*command, "--power-off", f"touch {self.off}"],
@@ -88,7 +93,7 @@ class World:
 
     def processes(self) -> list[int]:
         """Every process of this instance's tasks that is alive."""
-        return [p for p in procfs.marked(["SPOTD_INSTANCE=instance-1"]) if p not in [a.pid for a in self._agents]]
+        return [p for p in procfs.marked([f"SPOTD_INSTANCE={self.instance}"]) if p not in [a.pid for a in self._agents]]
 
     def close(self) -> None:
         """End whatever is left."""
@@ -101,3 +106,14 @@ class World:
                 os.kill(record["pid"], signal.SIGKILL)
         for pid in self.processes():
             os.kill(pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def instance(directory: Path) -> Iterator[World]:
+    """A world that leaves no process behind."""
+    with serving(directory) as daemon, contextlib.closing(FakeImds()) as imds:
+        world = World(directory, daemon, imds)
+        try:
+            yield world
+        finally:
+            world.close()
