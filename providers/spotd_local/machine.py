@@ -28,6 +28,8 @@ from spotd_local.record import MARKER, InstanceDirectory, Record
 
 #: How often it looks at its orders, the market and its children.
 _TICK_S = 0.1
+#: How often it notes that it lives, which is how exactly the time of its death is known if it is killed.
+_LIVE_SIGN_S = 1.0
 #: As systemd's RestartSec.
 _RESTART_S = 0.5
 
@@ -45,6 +47,7 @@ class Machine:
     #: The boot script's process while it runs, and when it is to be started (again).
     _script: int | None = None
     _start_at: float | None = None
+    _live_sign_at: float = 0.0
 
     def __post_init__(self) -> None:
         self.metadata = imds.Metadata(self.record)
@@ -62,6 +65,9 @@ class Machine:
 
     def _tick(self) -> None:
         now = self.now()
+        if now - self._live_sign_at >= _LIVE_SIGN_S:
+            self._live_sign_at = now
+            self.directory.live_sign()
         for name, fields in self.directory.take_orders():
             with contextlib.suppress(ValueError, TypeError):  # anybody inside the instance can write nonsense
                 self.fate.obey(name, fields, now)

@@ -6,19 +6,23 @@ killed, the host was rebooted) others act for it: they end what it left running 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 from spotd.core.instance import EndedBy, ObservedState
 from spotd_local import processes
-from spotd_local.fate import MACHINE_LOST
+from spotd_local.fate import MACHINE_LOST, TERMINATED
 from spotd_local.record import MARKER, InstanceDirectory, Record, RecordError, directories
 
 #: How long an ended instance stays listed, as on EC2 (facts/reclaim.md §1.9).
 _REMEMBERED_S = 3600.0
+#: A machine takes its orders within a tenth of a second; one that has not by then hangs.
+_OBEYS_WITHIN_S = 10.0
 
 
 def ensure(directory: InstanceDirectory) -> None:
@@ -60,6 +64,19 @@ def current(directory: InstanceDirectory, now: float) -> Record:
     return _bury(directory, now)
 
 
+def terminate(directory: InstanceDirectory, now: float) -> None:
+    """Order the machine to end itself; one that has not taken this order for long is killed, and buried here."""
+    pending = directory.orders / "terminate"
+    machine = directory.machine()
+    if machine is not None and pending.exists() and pending.stat().st_mtime < now - _OBEYS_WITHIN_S:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(machine.pid, signal.SIGKILL)
+        processes.end_all(lambda: {machine.pid} if machine.is_alive() else set())
+        current(directory, now)
+    elif not pending.exists():
+        directory.order("terminate", by=EndedBy.US)
+
+
 def power_cut(root: Path, now: float) -> None:
     """End every instance of this local cloud at once, machines included, and leave no process of theirs."""
     for directory in directories(root):
@@ -81,18 +98,20 @@ def forget(root: Path, now: float) -> None:
 
 
 def _bury(directory: InstanceDirectory, now: float) -> Record:
-    """End what a dead machine left running. If it had begun to end the instance, its reason stands."""
+    """End what a dead machine left running. If it had begun to end the instance, or was asked to, that is the reason."""
     record = directory.read()
     if record.gone:
         return record
     processes.end_all(lambda: _processes(directory))
     directory.purge()
+    asked = dict(directory.take_orders()).get("terminate")
+    ended_by, code = (EndedBy.EXTERNAL, MACHINE_LOST) if asked is None else (EndedBy(asked["by"]), TERMINATED)
     record = replace(
         record,
         state=ObservedState.GONE,
-        ended_at=record.ended_at or now,
-        ended_by=record.ended_by or EndedBy.EXTERNAL,
-        end_code=record.end_code or MACHINE_LOST,
+        ended_at=record.ended_at or min(now, directory.last_sign_of_life()),
+        ended_by=record.ended_by or ended_by,
+        end_code=record.end_code or code,
     )
     directory.write(record)
     return record

@@ -103,9 +103,7 @@ def end_all(find: Callable[[], set[int]], first: Iterable[int] = (), grace_s: fl
         _wait(lambda: not find(), _LAST_WORDS_S)
     while left := find():
         _signal(left, signal.SIGKILL)
-        reap()
         time.sleep(_PAUSE_S)
-    reap()
 
 
 def collect(identity: Identity) -> None:
@@ -117,7 +115,9 @@ def collect(identity: Identity) -> None:
 
 
 def reap() -> dict[int, int]:
-    """Collect every child that has ended: pid and exit code (negative: killed by that signal)."""
+    """Collect every child that has ended: pid and exit code (negative: killed by that signal). For machines only: in a
+    daemon it would take the ends of children that others wait for.
+    """
     ended: dict[int, int] = {}
     with contextlib.suppress(ChildProcessError):
         while True:
@@ -131,7 +131,6 @@ def reap() -> dict[int, int]:
 def _wait(done: Callable[[], bool], seconds: float) -> None:
     until = time.monotonic() + seconds
     while not done() and time.monotonic() < until:
-        reap()
         time.sleep(_PAUSE_S)
 
 

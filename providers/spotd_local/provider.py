@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spotd.core.errors import InvalidRequest, NoCapacity, PriceTooHigh, ProviderError, ProviderUnavailable, Scope
-from spotd.core.instance import EndedBy, LaunchRequest, ObservedInstance, ObservedState
+from spotd.core.instance import LaunchRequest, ObservedInstance, ObservedState
 from spotd.core.notice import Notice, NoticeKind, NoticeSource
 from spotd.core.offer import Market, Offer, OfferKey
 from spotd.ports import (
@@ -153,7 +153,7 @@ class LocalProvider:
             for directory in directories(self.config.root):
                 record = machines.current(directory, self.now())
                 if record.provider_id == provider_id and record.deployment == self.deployment and not record.gone:
-                    directory.order("terminate", by=EndedBy.US)
+                    machines.terminate(directory, self.now())
 
     def notices(self, stop: threading.Event) -> Sequence[DeliveredNotice]:
         """The control plane's own channel (as EventBridge): independent of the instance and its agent."""

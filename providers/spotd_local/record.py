@@ -156,6 +156,15 @@ class InstanceDirectory:
             if isinstance(fields, dict):
                 yield path.name, fields
 
+    def live_sign(self) -> None:
+        """The machine says that it lives."""
+        (self.path / "lock").touch()
+
+    def last_sign_of_life(self) -> float:
+        """When the machine last said so, or at least when its directory was made: where billing ends if it died without a word."""
+        lock = self.path / "lock"
+        return (lock if lock.exists() else self.path / "request.json").stat().st_mtime
+
     def purge(self) -> None:
         """Remove the disk and the credential in the boot script; the record stays."""
         self.user_data.unlink(missing_ok=True)

@@ -213,6 +213,17 @@ def test_terminate_works_on_a_machine_that_was_killed(host: Host) -> None:
     assert directory.read().state is ObservedState.GONE
 
 
+def test_sweeping_a_machine_takes_no_end_of_other_children(host: Host) -> None:
+    """The daemon has children of its own, whose exit codes somebody waits for."""
+    directory = host.boot("sleep 600")
+    with subprocess.Popen([sys.executable, "-c", "raise SystemExit(7)"]) as other:
+        until(lambda: processes.identify(other.pid) is None)
+        os.kill(machine_of(directory).pid, signal.SIGKILL)
+        until(lambda: host.listed(directory).state is ObservedState.GONE)
+        control.power_cut(host.root)
+        assert other.wait() == 7
+
+
 def test_a_machine_that_hangs_is_ended_all_the_same(host: Host) -> None:
     """It does not take its orders; a terminate that is repeated long enough kills it, and the end is still ours."""
     pid_file = host.tell("agent.pid")
