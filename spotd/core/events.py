@@ -209,10 +209,12 @@ class GateOpened:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadStarted:
-    """The job's process exists."""
+    """The job's process exists. It may resume from a newer checkpoint than the one the agent had when it was ready."""
 
     at: datetime
     instance_id: str
+    restored: str | None = None
+    restored_step: int | None = None
     journaled: ClassVar[bool] = True
 
 

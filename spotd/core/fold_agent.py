@@ -98,8 +98,12 @@ def ready(draft: Draft, event: AgentReady) -> None:
 def started(draft: Draft, event: WorkloadStarted) -> None:
     """The job's process exists."""
     attempt = attempt_of(draft, event.instance_id)
-    if attempt is not None and attempt.started_at is None:
-        draft.put_attempt(replace(attempt, started_at=event.at))
+    if attempt is None or attempt.started_at is not None:
+        return
+    attempt = replace(attempt, started_at=event.at)
+    if event.restored is not None:
+        attempt = replace(attempt, resumed_from=event.restored, resumed_step=event.restored_step, step=event.restored_step)
+    draft.put_attempt(attempt)
 
 
 def progressed(draft: Draft, event: ProgressReported) -> None:

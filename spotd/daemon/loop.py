@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: The loop looks at least this often, whatever the plan says.
-LONGEST_SLEEP_S = 5.0
 #: Provider calls at a time. Launches and terminations of a correlated reclaim should not queue behind each other (known-faults A.19).
 WORKERS = 32
 _STORE_RETRY_S = 1.0
@@ -50,11 +48,21 @@ class _Submission:
 class Loop:
     """Owns the writer thread and the workers. Implements `ports.Recorder`."""
 
-    def __init__(self, engine: Engine, providers: Mapping[str, Provider], user_data: Callable[[LaunchRequest], str], clock: Clock) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        providers: Mapping[str, Provider],
+        user_data: Callable[[LaunchRequest], str],
+        clock: Clock,
+        *,
+        longest_sleep_s: float = 5.0,
+    ) -> None:
         self._engine = engine
         self._providers = providers
         self._user_data = user_data
         self._clock = clock
+        #: The loop looks at least this often, whatever the plan says.
+        self._longest_sleep_s = longest_sleep_s
         self._inbox: queue.SimpleQueue[_Submission] = queue.SimpleQueue()
         self._unsaved: list[_Submission] = []
         self._stopping = threading.Event()
@@ -131,8 +139,8 @@ class Loop:
             return _STORE_RETRY_S
         due = self._next_look
         if due is None:
-            return LONGEST_SLEEP_S
-        return min(max((due - self._clock.now()).total_seconds(), 0.01), LONGEST_SLEEP_S)
+            return self._longest_sleep_s
+        return min(max((due - self._clock.now()).total_seconds(), 0.01), self._longest_sleep_s)
 
     def _drain_inbox(self) -> list[_Submission]:
         taken: list[_Submission] = []
