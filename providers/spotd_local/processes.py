@@ -115,8 +115,9 @@ def collect(identity: Identity) -> None:
 
 
 def reap() -> dict[int, int]:
-    """Collect every child that has ended: pid and exit code (negative: killed by that signal). For machines only: in a
-    daemon it would take the ends of children that others wait for.
+    """Collect every child that has ended: pid and exit code (negative: killed by that signal).
+
+    For machines only: in a daemon it would take the ends of children that others wait for.
     """
     ended: dict[int, int] = {}
     with contextlib.suppress(ChildProcessError):
