@@ -262,8 +262,8 @@ class AgentApi:
             answer["uploads"] = await self._uploads(instance, body.next_sequence, body.objects_per_checkpoint, now)
         else:
             self._given.pop(instance.id, None)
-        if attempt is not None and not attempt.ended and body.state in {"booting", "ready"}:
-            # A replacement boots while the old attempt makes its last checkpoint, which the specification could not name yet.
+        if order.gate_open and attempt is not None and attempt.started_at is None:
+            # It may have waited while the old attempt made its last checkpoint, which the specification could not name yet.
             answer["resume"] = await self._in_store(lambda: self._addresses.resume(world, instance.job_id, now))
         return answer
 

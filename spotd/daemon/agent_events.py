@@ -57,7 +57,7 @@ def event_of(message: m.Message, instance: Instance, earlier: Sequence[m.Message
                 skipped,
             )
         case m.Started():
-            return e.WorkloadStarted(at, instance.id)
+            return e.WorkloadStarted(at, instance.id, message.restored_checkpoint, message.restored_step)
         case m.NoticeSaid():
             left = message.seconds_left
             deadline = None if left is None else at + timedelta(seconds=left)

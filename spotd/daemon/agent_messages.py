@@ -87,6 +87,8 @@ class Started(_Said):
     """The job's process exists."""
 
     type: Literal["started"]
+    restored_checkpoint: CheckpointName | None = None
+    restored_step: Whole | None = None
 
 
 class NoticeSaid(_Said):
