@@ -14,7 +14,7 @@ import traceback
 from typing import Any
 
 from spotd.node import files, leases, procfs
-from spotd.node.boot import Boot
+from spotd.node.boot import Boot, Failed
 from spotd.node.clock import Clock
 from spotd.node.drainer import Cause, Drainer
 from spotd.node.gpu import GpuMeter
@@ -173,7 +173,7 @@ class Agent:
                 if notice.kind == "rebalance" and self._journal.get("drain") is None:
                     self._hint(notice.id)
             for notice in news.cancelled:
-                self._journal.say("notice_cancelled", {"notice_id": notice.id}, notices=kept)
+                self._journal.say("notice_cancelled", {"notice_id": notice.id, "kind": notice.kind}, notices=kept)
         self._link.wake()
         self._wake.set()
 
@@ -239,7 +239,9 @@ class Agent:
     def _new_drainer(self) -> Drainer:
         return Drainer(self._spec, self._places, self._journal, self._clock, self._replicator, self._run, self._hook)
 
-    def _tick_booting(self, _answer: Answer) -> None:
+    def _tick_booting(self, answer: Answer) -> None:
+        if answer.resume is not None:
+            self._boot.hear(answer.resume)
         if not self._boot_begun:
             self._boot_begun = True
             self._boot.start()
@@ -247,8 +249,7 @@ class Agent:
             return
         failed = self._boot.failed
         if failed is not None:
-            fields = {"phase": failed.phase, "code": failed.code, "detail": failed.detail[:2000]}
-            self._journal.say("failed", fields, once="end", phase="failed", ended_at=self._clock.monotonic())
+            self._say_failed(failed)
         else:
             restored = self._journal.get("restored") or {}
             fields = {
@@ -264,6 +265,8 @@ class Agent:
         self._link.wake()
 
     def _tick_ready(self, answer: Answer) -> None:
+        if not self._run.launched and self._restores(answer):
+            return
         if not answer.gate_open and not self._run.launched:
             return
         environment = self._places.environment(self._spec, os.environ, (self._journal.get("restored") or {}).get("path", ""))
@@ -273,7 +276,25 @@ class Agent:
             # Before the job begins: what lies in its directory now is no checkpoint of this attempt.
             self._follow()
         self._run.start(self._spec.run, self._places.work, environment, log=self._places.log, user=self._places.user, fence=fence)
-        self._journal.say("started", {}, once="started", phase="running")
+        restored = self._journal.get("restored") or {}
+        resumed = {"restored_checkpoint": restored.get("checkpoint"), "restored_step": restored.get("step")}
+        self._journal.say("started", resumed, once="started", phase="running")
+        self._link.wake()
+
+    def _restores(self, answer: Answer) -> bool:
+        """Whether a checkpoint newer than ours is there and being fetched, before the gate and at it; says so if it cannot be had."""
+        if answer.resume is not None and not self._boot_begun:
+            self._boot.resumed()
+            self._boot_begun = True
+        if answer.resume is None or not self._boot.offer(answer.resume):
+            return False
+        if self._boot.over and self._boot.failed is not None:
+            self._say_failed(self._boot.failed)
+        return True
+
+    def _say_failed(self, failed: Failed) -> None:
+        fields = {"phase": failed.phase, "code": failed.code, "detail": failed.detail[:2000]}
+        self._journal.say("failed", fields, once="end", phase="failed", ended_at=self._clock.monotonic())
         self._link.wake()
 
     def _tick_running(self, _answer: Answer) -> None:

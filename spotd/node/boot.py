@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 
 from spotd.node import workdir
 from spotd.node.clock import Clock
 from spotd.node.journal import Journal
 from spotd.node.places import Places
 from spotd.node.restore import Cancelled, Restorer
-from spotd.node.spec import Spec
+from spotd.node.spec import Resume, Spec
 from spotd.node.task import Task
 from spotd.node.web import Web
 
@@ -27,9 +28,10 @@ class Failed(Exception):
 
 
 class Boot:
-    """Runs in a thread of its own; `result` is None until it is over."""
+    """Runs in a thread of its own until it is `over`."""
 
     def __init__(self, web: Web, session: str, spec: Spec, places: Places, journal: Journal, clock: Clock, setup: Task) -> None:
+        self._resume: tuple[Resume, ...] = spec.resume
         self._web = web
         self._session = session
         self._spec = spec
@@ -50,17 +52,41 @@ class Boot:
         """Begin."""
         threading.Thread(target=self._run, name="boot", daemon=True).start()
 
+    def resumed(self) -> None:
+        """An earlier agent has been through all steps here: `over` from the beginning."""
+        self._done.set()
+
+    def hear(self, resume: tuple[Resume, ...]) -> None:
+        """Take the list of committed checkpoints as it is now."""
+        self._resume = resume
+
+    def offer(self, resume: tuple[Resume, ...]) -> bool:
+        """Take the list of committed checkpoints as it is now; True while the newest of them has yet to be restored.
+
+        The daemon starts a replacement while the old instance saves, so the checkpoint to resume from may be committed after our bootstrap.
+        """
+        self.hear(resume)
+        newest = resume[0].checkpoint if resume else None
+        if not self.over or self.failed is not None:
+            return True
+        if newest is None or newest == (self._journal.get("restored") or {}).get("asked"):
+            return False
+        self._done.clear()
+        threading.Thread(target=self._run, args=(("restore", self._restore),), name="restore", daemon=True).start()
+        return True
+
     def cancel(self) -> None:
         """End it soon; a running setup is ended with all its processes."""
         self._cancel.set()
         self._setup.end(1.0)
 
-    def _run(self) -> None:
+    def _run(self, *again: tuple[str, Callable[[], None]]) -> None:
+        """Take every step that was not taken, or *again* one that was."""
         phase = "workdir"
         try:
-            for phase, step in (("workdir", self._workdir), ("restore", self._restore), ("setup", self._run_setup)):
+            for phase, step in again or (("workdir", self._workdir), ("restore", self._restore), ("setup", self._run_setup)):
                 begun = self._clock.monotonic()
-                if not self._cancel.is_set() and self._journal.get(f"{phase}_s") is None:
+                if not self._cancel.is_set() and (again or self._journal.get(f"{phase}_s") is None):
                     step()
                     if not self._cancel.is_set():
                         self._journal.put(**{f"{phase}_s": round(self._clock.monotonic() - begun, 3)})
@@ -92,14 +118,19 @@ class Boot:
         if directory is None:
             return
         os.makedirs(directory, exist_ok=True)
-        restored = Restorer(self._web, self._session, directory, self._clock, self._cancel).newest(self._spec.resume)
-        if restored.checkpoint is None and self._spec.resume_required:
+        resume = self._resume
+        placed = os.path.join(self._places.agent, "placed.json")
+        restored = Restorer(self._web, self._session, directory, placed, self._clock, self._cancel).newest(resume)
+        # A checkpoint that was committed since our bootstrap must not be passed over either.
+        required = self._spec.resume_required or (resume is not self._spec.resume and resume)
+        if restored.checkpoint is None and required:
             broken = "; ".join(restored.skipped) or "the daemon named none"
             raise Failed("restore", None, f"no checkpoint verifies, and this job had some: {broken}")
         self._hand_over(directory)
         path = "" if restored.checkpoint is None else os.path.normpath(os.path.join(directory, restored.name or "."))
         self._journal.put(
             restored={
+                "asked": resume[0].checkpoint if resume else None,
                 "checkpoint": restored.checkpoint,
                 "step": restored.step,
                 "path": path,

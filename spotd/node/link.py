@@ -13,6 +13,7 @@ from spotd.node import files
 from spotd.node.backoff import Backoff
 from spotd.node.clock import Clock
 from spotd.node.journal import Journal
+from spotd.node.spec import BadSpec, Resume, resume_entries
 from spotd.node.web import Web, WebError
 
 
@@ -34,6 +35,8 @@ class Answer:
     stop: str | None = None
     power_off: bool = False
     uploads: Any = None
+    #: The committed checkpoints now, None where the daemon did not say: the old attempt may have saved since our bootstrap.
+    resume: tuple[Resume, ...] | None = None
 
     @classmethod
     def parse(cls, raw: dict[str, Any]) -> Answer:
@@ -43,7 +46,21 @@ class Answer:
         if isinstance(drain, dict) and isinstance(drain.get("id"), str) and isinstance(drain.get("seconds"), (int, float)):
             order = DrainOrder(drain["id"], str(drain.get("kind")), max(0.0, float(drain["seconds"])))
         stop = raw.get("stop")
-        return cls(raw.get("gate") == "open", order, str(stop) if stop is not None else None, raw.get("power_off") is True, raw.get("uploads"))
+        return cls(
+            raw.get("gate") == "open",
+            order,
+            str(stop) if stop is not None else None,
+            raw.get("power_off") is True,
+            raw.get("uploads"),
+            _resume(raw.get("resume")),
+        )
+
+
+def _resume(raw: Any) -> tuple[Resume, ...] | None:
+    try:
+        return None if raw is None else resume_entries(raw)
+    except BadSpec:
+        return None
 
 
 class Link:

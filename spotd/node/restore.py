@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -11,7 +12,7 @@ import shutil
 import threading
 from typing import Any
 
-from spotd.node import tree
+from spotd.node import files, tree
 from spotd.node.backoff import Backoff
 from spotd.node.clock import Clock
 from spotd.node.spec import Resume
@@ -44,10 +45,11 @@ class Restored:
 class Restorer:
     """Downloads checkpoints of one job into one directory."""
 
-    def __init__(self, web: Web, session: str, directory: str, clock: Clock, cancel: threading.Event) -> None:
+    def __init__(self, web: Web, session: str, directory: str, placed: str, clock: Clock, cancel: threading.Event) -> None:
         self._web = web
         self._session = session
         self._directory = directory
+        self._placed = placed
         self._staging = directory.rstrip("/") + ".spotd-restore"
         self._clock = clock
         self._cancel = cancel
@@ -93,15 +95,15 @@ class Restorer:
     def _download(self, entry: Resume, manifest: dict[str, Any]) -> None:
         shutil.rmtree(self._staging, ignore_errors=True)
         os.makedirs(self._staging, mode=0o700)
-        files = _listed(manifest, "files")
+        listed = _listed(manifest, "files")
         with concurrent.futures.ThreadPoolExecutor(_PARALLEL) as pool:
-            for start in range(0, len(files), _SIGN_BATCH):
-                batch = files[start : start + _SIGN_BATCH]
+            for start in range(0, len(listed), _SIGN_BATCH):
+                batch = listed[start : start + _SIGN_BATCH]
                 urls = self._persist(lambda batch=batch: self._sign(entry, batch))
                 list(pool.map(lambda file, urls=urls: self._file(entry, file, urls), batch))
 
-    def _sign(self, entry: Resume, files: list[dict[str, Any]]) -> dict[str, str]:
-        request = {"checkpoint": entry.checkpoint, "objects": sorted({file["object"] for file in files})}
+    def _sign(self, entry: Resume, wanted: list[dict[str, Any]]) -> dict[str, str]:
+        request = {"checkpoint": entry.checkpoint, "objects": sorted({file["object"] for file in wanted})}
         urls = self._web.call("/v1/agent/sign", request, session=self._session).get("objects")
         if not isinstance(urls, dict):
             raise WebError("no addresses came back")
@@ -148,8 +150,13 @@ class Restorer:
                 raise Cancelled
 
     def _install(self, manifest: dict[str, Any]) -> None:
-        """Move the verified files into place."""
+        """Move the verified files into place of what was restored here before, if anything was."""
         os.makedirs(self._directory, exist_ok=True)
+        for path in (files.read_json(self._placed) or {}).get("paths", ()):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(self._directory, path))
+        # Before the first is moved: a restore that breaks off is begun again, and then takes these away.
+        files.write_json(self._placed, {"paths": [item["path"] for key in ("files", "links") for item in _listed(manifest, key)]})
         for file in _listed(manifest, "files"):
             target = os.path.join(self._directory, file["path"])
             os.makedirs(os.path.dirname(target), exist_ok=True)

@@ -82,7 +82,7 @@ class Spec:
             workdir_url=None if workdir is None else _text(workdir, "url"),
             workdir_sha256="" if workdir is None else _text(workdir, "sha256"),
             checkpoint_dir=_optional_text(raw, "checkpoint_dir"),
-            resume=_resume(raw.get("resume") or ()),
+            resume=resume_entries(raw.get("resume") or ()),
             resume_required=bool(raw.get("resume_required")),
             watch=_text(raw, "watch") if raw.get("watch") is not None else "none",
             poll_s=max(0.05, _number(raw, "poll_s", 2.0)),
@@ -133,7 +133,8 @@ def _environment(raw: Any) -> dict[str, str]:
     return dict(raw)
 
 
-def _resume(raw: Any) -> tuple[Resume, ...]:
+def resume_entries(raw: Any) -> tuple[Resume, ...]:
+    """Return the committed checkpoints that *raw* lists. Raises BadSpec."""
     if not isinstance(raw, (list, tuple)) or not all(isinstance(entry, dict) for entry in raw):
         raise BadSpec("resume: must be a list of objects")
     return tuple(Resume(_text(entry, "checkpoint"), _text(entry, "manifest_url"), _text(entry, "manifest_sha256")) for entry in raw)

@@ -132,6 +132,23 @@ def test_the_newest_checkpoint_that_verifies_is_restored(world: World) -> None:
     assert world.daemon.manifests()[-1]["checkpoint"] == "00002-000007"  # what was restored is no new checkpoint
 
 
+def test_what_the_old_attempt_saved_last_is_resumed(world: World) -> None:
+    """A checkpoint committed while this instance waited at the gate replaces the one restored at boot, before the job starts."""
+    older = world.daemon.keep_checkpoint("00002-000006", {"w": b"old", "gone": b"x"}, 60)
+    newer = world.daemon.keep_checkpoint("00002-000007", {"w": b"new"}, 70)
+    world.daemon.spec.update(resume=[older], resume_required=True, run="cat $SPOTD_RESUME_FROM/w > got; ls ckpt >> got")
+    world.daemon.gate = "closed"
+    world.agent()
+    assert world.message("ready")["restored_step"] == 60
+    with world.daemon.lock:
+        world.daemon.resume = [newer, older]
+        world.daemon.gate = "open"
+    world.message("exited")
+
+    assert (world.work / "got").read_text() == "neww\n"
+    assert world.message("started")["restored_checkpoint"] == "00002-000007"
+
+
 def test_no_silent_restart_from_zero(world: World) -> None:
     """Earlier attempts had checkpoints and none verifies: the job does not start."""
     entry = world.daemon.keep_checkpoint("00002-000007", {"w": b"new"}, 70)

@@ -129,6 +129,7 @@ class FakeDaemon:
         self.drain: dict[str, Any] | None = None
         self.stop: str | None = None
         self.power_off = False
+        self.resume: list[dict[str, str]] | None = None
         self.down = False
         self.lose = 0
         self.refuse_bootstrap: int | None = None
@@ -287,6 +288,8 @@ class FakeDaemon:
             "heartbeat_s": self.spec["heartbeat_s"],
             "uploads": uploads,
         }
+        if self.resume is not None and body["state"] in ("booting", "ready"):
+            answer["resume"] = self.resume
         return 200, answer
 
 
