@@ -1,0 +1,98 @@
+"""How the control API says no: one shape for every refusal, a sentence for a person, and never a traceback."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from spotd.daemon.agent_errors import Problem
+
+if TYPE_CHECKING:
+    from spotd.config.errors import ConfigError
+    from spotd.config.errors import Problem as FileProblem
+
+_log = logging.getLogger(__name__)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Denied(Exception):
+    """A request that is refused; nothing was changed."""
+
+    def __init__(self, status: int, code: str, message: str, hint: str = "", **more: object) -> None:
+        """`more` stands beside the message in the answer."""
+        super().__init__(message)
+        self.status = status
+        self.error: dict[str, object] = {"code": code, "message": message, "hint": hint, **more}
+
+
+def malformed(message: str, hint: str = "") -> Denied:
+    """A request that is not what the API takes."""
+    return Denied(400, "malformed", message, hint)
+
+
+def not_found(message: str, hint: str = "") -> Denied:
+    """No such job, policy or path."""
+    return Denied(404, "not_found", message, hint)
+
+
+def forbidden(message: str, hint: str = "") -> Denied:
+    """Somebody else's."""
+    return Denied(403, "forbidden", message, hint)
+
+
+def invalid(error: ConfigError) -> Denied:
+    """A file with problems: the first one's parts stand in the error itself, all of them in a list."""
+    first = error.problems[0]
+    return Denied(
+        422,
+        "invalid",
+        first.message,
+        first.hint,
+        file=first.file,
+        line=first.line,
+        key=first.key,
+        problems=[problem_view(p) for p in error.problems],
+        more=error.more,
+    )
+
+
+def refused(message: str, hint: str, file: str, key: str) -> Denied:
+    """A file that is right in itself but cannot be taken now."""
+    return Denied(422, "refused", message, hint, file=file, line=None, key=key)
+
+
+def problem_view(problem: FileProblem) -> dict[str, object]:
+    """One problem or warning of a file."""
+    return {"file": problem.file, "line": problem.line, "key": problem.key, "message": problem.message, "hint": problem.hint}
+
+
+@web.middleware
+async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Turn every refusal and every failure into the one shape."""
+    try:
+        return await handler(request)
+    except Denied as denied:
+        return _answer(denied)
+    except Problem as problem:
+        # Bodies are read by the same code for both APIs; it speaks the agents' language.
+        return _answer(Denied(problem.status, problem.code, str(problem)))
+    except web.HTTPException as error:
+        if error.status < 400:
+            raise
+        if error.status == 413:
+            return _answer(Denied(413, "too_large", "the request is larger than the daemon takes"))
+        return _answer(Denied(error.status, error.reason.lower().replace(" ", "_"), f"{error.reason}: {request.method} {request.path[:200]}"))
+    except ConnectionError:
+        raise  # the caller has gone: there is nobody to answer
+    except Exception:  # noqa: BLE001 - logged whole; a bug in one answer must not cost the caller its sentence
+        # What went wrong is for the log; whoever asked gets a sentence and the next step.
+        _log.exception("control API: %s %s failed", request.method, request.path)
+        return _answer(Denied(500, "internal", "the daemon failed to answer", "its log says why: journalctl -u spotd"))
+
+
+def _answer(denied: Denied) -> web.Response:
+    return web.json_response({"error": denied.error}, status=denied.status)
