@@ -140,7 +140,9 @@ def _engine(path: Path, mode: str, lock_wait_s: float, connections: int) -> Engi
         # Transactions are ours to begin (see the listeners), and a connection is handed from thread to thread, never shared.
         return sqlite3.connect(address, uri=True, timeout=lock_wait_s, isolation_level=None, check_same_thread=False)
 
-    return sa.create_engine("sqlite+pysqlite://", creator=connect, poolclass=QueuePool, pool_size=connections, max_overflow=0)
+    # A thread that finds all connections in use waits as long as the one before it may wait for the lock, and a little longer.
+    wait_s = lock_wait_s + 15
+    return sa.create_engine("sqlite+pysqlite://", creator=connect, poolclass=QueuePool, pool_size=connections, max_overflow=0, pool_timeout=wait_s)
 
 
 def prepare(engine: Engine, path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class SqlStore:
-    """`ports.Store` on SQLite. Used by one thread at a time; readers have their own connections (`reader.Reader`).
+    """`ports.Store` on SQLite. The writer commits; prices may come from other threads. Readers have their own connections (`reader.Reader`).
 
     A commit that raises has written nothing and may be tried again: the current rows, the journal and what this object remembers are as before.
     """
@@ -39,6 +40,7 @@ class SqlStore:
         self._upserts = {table.name: schema.upsert(table, engine.dialect) for table in schema.metadata.sorted_tables}
         self._append = sa.insert(schema.journal)
         self._last_prices: dict[OfferKey, Offer] = {}
+        self._pricing = threading.Lock()
 
     @classmethod
     def open(cls, path: Path, deployment: str, *, lock_wait_s: float = database.LOCK_WAIT_S) -> SqlStore:
@@ -111,6 +113,10 @@ class SqlStore:
 
     def record_prices(self, offers: Sequence[Offer]) -> None:
         """Write the prices that differ from the last one known of their offer. An answer older than that one is no news."""
+        with self._pricing:
+            self._record_prices(offers)
+
+    def _record_prices(self, offers: Sequence[Offer]) -> None:
         news: dict[OfferKey, list[Offer]] = {}
         for offer in offers:
             past = news[offer.key][-1] if offer.key in news else self._last_prices.get(offer.key)
