@@ -14,6 +14,7 @@ import traceback
 from typing import Any
 
 from spotd.node import files, leases, procfs
+from spotd.node.alarm import Alarm
 from spotd.node.boot import Boot, Failed
 from spotd.node.clock import Clock
 from spotd.node.drainer import Cause, Drainer
@@ -22,7 +23,6 @@ from spotd.node.imds import ImdsWatcher
 from spotd.node.journal import Journal
 from spotd.node.link import Answer, Link
 from spotd.node.logstream import LogStream
-from spotd.node.notices import NoticeBook, Observation
 from spotd.node.places import Places
 from spotd.node.power import Power
 from spotd.node.replicator import Replicator
@@ -74,8 +74,8 @@ class Agent:
         self._hook = Task(places.task("hook"), "hook", instance, clock)
         self._boot = Boot(web, session, spec, places, journal, clock, self._setup)
         self._gpu = GpuMeter(clock)
-        self._book = NoticeBook(instance, spec.notice_s, journal.get("notices"))
-        self._watch = Watch(ImdsWatcher(clock, spec.notice_s), spec.poll_s, clock, self._seen) if spec.watch == "imds" else None
+        self._alarm = Alarm(instance, spec.notice_s, places, journal, clock, self._alarmed)
+        self._watch = Watch(ImdsWatcher(clock, spec.notice_s), spec.poll_s, clock, self._alarm.seen) if spec.watch == "imds" else None
         self._web = web
         self._replicator: Replicator | None = None
         self._drainer: Drainer | None = None
@@ -86,6 +86,7 @@ class Agent:
             "running": self._tick_running,
             "draining": self._tick_draining,
         }
+        self._finishing = False
         self._complaint = ""
         if journal.get("first_at") is None:
             journal.put(first_at=clock.monotonic(), phase="booting")
@@ -152,36 +153,9 @@ class Agent:
             self._told_off = self._told_off or answer.power_off
         self._wake.set()
 
-    def _seen(self, observation: Observation) -> None:
-        """Fold one look at the metadata server in; what is new is said before anything else is done about it."""
-        with self._lock:
-            now = self._clock.monotonic()
-            news = self._book.fold(observation, now)
-            if not news.said and not news.cancelled:
-                return
-            kept = self._book.to_json()
-            for notice in news.said:
-                left = None if notice.deadline_at is None else round(max(0.0, notice.deadline_at - now), 3)
-                fields = {
-                    "notice_id": notice.id,
-                    "kind": notice.kind,
-                    "source": notice.source,
-                    "action": notice.action,
-                    "seconds_left": left,
-                }
-                self._journal.say("notice", fields, notices=kept)
-                if notice.kind == "rebalance" and self._journal.get("drain") is None:
-                    self._hint(notice.id)
-            for notice in news.cancelled:
-                self._journal.say("notice_cancelled", {"notice_id": notice.id, "kind": notice.kind}, notices=kept)
+    def _alarmed(self) -> None:
         self._link.wake()
         self._wake.set()
-
-    def _hint(self, notice_id: str) -> None:
-        try:
-            self._places.write_notice("hint", None, None, "imds", notice_id)
-        except OSError as error:
-            sys.stderr.write(f"spotd agent: the notice file cannot be written: {error}\n")
 
     # The loop -------------------------------------------------------------------------------------------------------------
 
@@ -189,34 +163,28 @@ class Agent:
         """One round; True when the agent's life is over."""
         with self._lock:
             answer = self._answer
-            notice = self._book.stopping(self._clock.monotonic())
         if answer.stop is not None and self.phase != "stopped":
             self._stop_job()
         elif self.phase not in _ENDED:
-            self._causes(answer, notice)
+            self._causes(answer)
             self._rounds[self.phase](answer)
         self._acknowledge_drain(answer)
         if self._terminated.is_set() and self.phase in _ENDED:
             return True
         return self._leases()
 
-    def _causes(self, answer: Answer, notice: Any) -> None:
+    def _causes(self, answer: Answer) -> None:
         """Begin or tighten the drain for whatever wants the job stopped."""
         now = self._clock.monotonic()
         if self._terminated.is_set():
-            self._say_own("shutdown", "signal", "SIGTERM", _SHUTDOWN_S)
-            self._drain(Cause("shutdown", "shutdown", "signal", self._journal.get("shutdown_at")))
-        if notice is not None:
+            deadline_at = self._alarm.own("shutdown", "signal", "SIGTERM", _SHUTDOWN_S)
+            self._drain(Cause("shutdown", "shutdown", "signal", deadline_at))
+        notice = self._alarm.stopping()
+        if notice is not None and notice.deadline_at is not None:
             self._drain(Cause(notice.id, notice.kind, notice.source, notice.deadline_at))
         order = answer.drain
         if order is not None and order.id != self._journal.get("acknowledged_drain"):
             self._drain(Cause(order.id, order.kind, "spotd", now + order.seconds))
-
-    def _say_own(self, name: str, source: str, action: str, seconds: float) -> None:
-        now = self._clock.monotonic()
-        fields = {"notice_id": name, "kind": "shutdown", "source": source, "action": action, "seconds_left": seconds}
-        if self._journal.say("notice", fields, once=f"notice {name}", **{f"{name}_at": now + seconds}):
-            self._link.wake()
 
     def _acknowledge_drain(self, answer: Answer) -> None:
         if answer.drain is not None and answer.drain.id != self._journal.get("acknowledged_drain"):
@@ -306,7 +274,9 @@ class Agent:
                 self._journal.put(exit_at=self._clock.monotonic())
             # A store that stays away must not hold back the news for ever.
             limit = self._journal.get("exit_at") + self._spec.idle_timeout_s
-            self._replicator.finish("exit", succeeded=ended.code == 0, give_up_at=limit)
+            if not self._finishing:
+                self._finishing = True
+                self._replicator.finish("exit", succeeded=ended.code == 0, give_up_at=limit)
             if self._replicator.view().unsettled and self._clock.monotonic() < limit:
                 return
             self._replicator.stop()
@@ -385,9 +355,9 @@ class Agent:
         if due is None:
             return False
         if due.what == "drain":
-            self._say_own("lease", "agent", due.why, self._spec.notice_s)
+            deadline_at = self._alarm.own("lease", "agent", due.why, self._spec.notice_s)
             self._journal.put(own_drain=due.why)
-            self._drain(Cause("lease", "shutdown", "agent", self._journal.get("lease_at")))
+            self._drain(Cause("lease", "shutdown", "agent", deadline_at))
             return False
         if self._run.launched and self._run.exit() is None:
             self._run.end(1.0)  # power_off with a job that still runs: told so, or lifetime over; its processes end in order

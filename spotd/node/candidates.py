@@ -126,7 +126,8 @@ class Candidates:
 
     def discarded(self, candidate: Candidate, now: float) -> None:
         """*candidate* changed while it was read: the next announcement or rest, or a later look, brings another."""
-        if candidate.ordinal is not None and self.latest is not None and candidate.ordinal == self.latest.ordinal:
+        newest = self.latest is not None and candidate.ordinal == self.latest.ordinal
+        if newest or self.ended is not None:
             self._tries += 1
             self._not_before = now + _RETRY_S
         elif candidate.ordinal is None:

@@ -69,6 +69,7 @@ class Drainer:
             if cause.deadline_at < record["deadline_at"]:
                 self._put({**record, "deadline_at": cause.deadline_at})
                 self._tell(record["kind"], cause)
+                self._limit(cause.deadline_at)
             return
         if self._replicator is not None:
             self._replicator.look()
@@ -84,8 +85,12 @@ class Drainer:
             "problems": [],
         }
         # The job's file first: every second counts, and a drain that is told twice does no harm.
-        self._tell(cause.kind, cause)
+        told = self._tell(cause.kind, cause)
         self._put(record)
+        # On a full disk writing the record has made some room.
+        if not told and not self._tell(cause.kind, cause):
+            self._put(self._problem(record, "the notice file could not be written"))
+        self._limit(cause.deadline_at)
 
     def step(self) -> bool:
         """Do what is due; True once the job is gone, uploads are over and the report is in the journal."""
@@ -121,7 +126,7 @@ class Drainer:
                 deadline_at=record["deadline_at"],
                 reserve_s=self._spec.drain_reserve_s,
                 job_running=running,
-                hook=self._hook_state(),
+                hook=self._hook_state(record),
                 announced_since=view.ordinal > record["ordinal"],
                 ever_announced=view.ordinal > 0,
                 quiet=view.quiet,
@@ -143,11 +148,11 @@ class Drainer:
         self._put(record)
         return record
 
-    def _hook_state(self) -> Hook:
+    def _hook_state(self, record: dict[str, Any]) -> Hook:
         if self._spec.hook is None:
             return Hook.NONE
         if not self._hook.launched:
-            return Hook.PENDING
+            return Hook.FAILED if record.get("hook_failed") else Hook.PENDING
         ended = self._hook.exit()
         if ended is None:
             return Hook.RUNNING
@@ -179,14 +184,21 @@ class Drainer:
                 output_limit=_HOOK_OUTPUT,
             )
         except OSError as error:
-            self._put(self._problem(self._journal.get("drain"), f"the hook could not be started: {error}"))
+            record = self._problem(self._journal.get("drain"), f"the hook could not be started: {error}")
+            self._put({**record, "hook_failed": True})
 
-    def _tell(self, kind: str, cause: Cause) -> None:
+    def _limit(self, deadline_at: float) -> None:
+        if self._replicator is not None:
+            self._replicator.limit(deadline_at + _OVERTIME_S)
+
+    def _tell(self, kind: str, cause: Cause) -> bool:
         left = max(0.0, cause.deadline_at - self._clock.monotonic())
         try:
             self._places.write_notice(kind, round(self._clock.epoch() + left, 3), round(left, 3), cause.source, cause.id)
         except OSError as error:
             sys.stderr.write(f"spotd agent: the notice file cannot be written: {error}\n")
+            return False
+        return True
 
     def _too_late(self, record: dict[str, Any]) -> bool:
         return bool(self._clock.monotonic() >= max(record["deadline_at"], record.get("hook_ended_at") or 0.0) + _OVERTIME_S)
@@ -207,11 +219,13 @@ class Drainer:
         committed = self._journal.get("committed") or {}
         hook = self._hook.exit() if self._hook.launched else None
         now = self._clock.monotonic()
+        saved = committed.get("committed_at", -1.0) >= record["noticed_at"]
+        reached = None if view is None else view.step
         fields: dict[str, Any] = {
             "kind": record["kind"],
-            "step": None if view is None else view.step,
+            "step": committed["step"] if saved and committed["step"] is not None else reached,
             "checkpoint": committed.get("checkpoint"),
-            "saved": committed.get("committed_at", -1.0) >= record["noticed_at"],
+            "saved": saved,
             "seconds_used": round(now - record["noticed_at"], 3),
             "seconds_given": round(record["given_s"], 3),
             "hook_exit": None if hook is None else (hook.code if hook.code is not None else -(hook.signal or 0)),

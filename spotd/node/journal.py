@@ -85,6 +85,10 @@ class Journal:
                 self._messages = rest
                 self._write()
 
+    def make_room(self, error: OSError) -> bool:
+        """Give back the disk kept for this, if *error* says that the disk is full; whether another try may work."""
+        return self._ballast is not None and self._ballast.release(error)
+
     def _write(self) -> None:
         value = {
             "boot_id": self._boot_id,
@@ -99,7 +103,7 @@ class Journal:
             try:
                 files.write_json(self._path, value)
             except OSError as error:
-                if self._ballast is None or not self._ballast.release(error):
+                if not self.make_room(error):
                     raise
                 files.write_json(self._path, value)
             self._complained = False

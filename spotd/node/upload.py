@@ -28,6 +28,7 @@ _CHUNK = 256 << 10
 _PARALLEL = 4
 MOST_FILES = 10_000
 _FEWEST_OBJECTS = 16
+_SENT = "manifest.sent"  # the bytes of the last manifest, until its answer came
 
 
 class Result(enum.Enum):
@@ -86,8 +87,16 @@ class Uploader:
         if record is None:
             return True
         try:
-            self._send_manifest(record)
-        except (_NoTime, WebError):
+            with open(os.path.join(self._source.private, _SENT), "rb") as stream:
+                data = stream.read()
+        except OSError:
+            data = b""
+        if hashlib.sha256(data).hexdigest() != record["message"]["manifest_sha256"]:
+            self._burn(record)
+            return True
+        try:
+            self._send_manifest(record, data)
+        except _NoTime:
             return False
         return self._journal.get("manifest") is None
 
@@ -125,8 +134,10 @@ class Uploader:
         return self.give_up_at is not None and self._clock.monotonic() >= self.give_up_at
 
     def _timeout(self) -> float:
-        left = 30.0 if self.give_up_at is None else self.give_up_at - self._clock.monotonic()
-        return max(0.5, min(30.0, left))
+        """Seconds of silence that a request is allowed; less when time is short, so that one dead connection does not use it up."""
+        if self.give_up_at is None:
+            return 30.0
+        return max(0.5, min(10.0, self.give_up_at - self._clock.monotonic()))
 
     def _target(self, objects: int) -> Target | None:
         """Return addresses for so many objects, asking for more where the list in hand is short."""
@@ -199,7 +210,7 @@ class Uploader:
         if found.links:
             manifest["links"] = [{"path": path, "target": where} for path, where in found.links]
         data = json.dumps(manifest).encode("ascii")
-        files.write_bytes(os.path.join(self._source.private, "manifest.sent"), data)
+        self._keep(data)
         record = {
             "sequence": target.sequence,
             "url": target.manifest,
@@ -218,21 +229,29 @@ class Uploader:
                 "trigger": candidate.trigger,
             },
         }
-        self._send_manifest(record)
+        self._send_manifest(record, data)
         return Result.COMMITTED if self._journal.get("next_sequence", 1) > target.sequence and not self._burnt(target) else Result.LATER
 
     def _burnt(self, target: Target) -> bool:
         return bool(self._journal.get("burnt_sequence") == target.sequence)
 
-    def _send_manifest(self, record: dict[str, Any]) -> None:
+    def _keep(self, data: bytes) -> None:
+        """Write down what is about to be sent, for an agent after us. On a full disk it is sent all the same: the checkpoint comes first."""
+        path = os.path.join(self._source.private, _SENT)
+        try:
+            try:
+                files.write_bytes(path, data)
+            except OSError as error:
+                if not self._journal.make_room(error):
+                    raise
+                files.write_bytes(path, data)
+        except OSError as error:
+            self.problem = f"the manifest could not be kept: {error.strerror}"
+
+    def _send_manifest(self, record: dict[str, Any], data: bytes) -> None:
         """Send the manifest until the store has answered. Raises _NoTime."""
         backoff = Backoff(0.2, 5.0)
         never = threading.Event()
-        with open(os.path.join(self._source.private, "manifest.sent"), "rb") as stream:
-            data = stream.read()
-        if hashlib.sha256(data).hexdigest() != record["message"]["manifest_sha256"]:
-            self._burn(record)
-            return
         while not self._out_of_time():
             # On disk before it is sent: a 412 later is our own success only if this very manifest was sent before.
             record = {**record, "sends": record["sends"] + 1}
