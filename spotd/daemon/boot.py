@@ -97,7 +97,7 @@ def there():
         return False
 
 
-pause, said = 1.0, None
+pause, said = 0.2, None
 while not there():
     try:
         content = fetch()

@@ -107,7 +107,7 @@ class DirectoryStore:
     def delete(self, key: str) -> None:
         """Remove it, and the directories it leaves empty; absent is success."""
         path = self._path(key)
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
             path.unlink()
             left = path.parent
             with contextlib.suppress(OSError):  # not empty, most likely
