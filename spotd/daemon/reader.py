@@ -15,7 +15,7 @@ from spotd.core.savings import LedgerRow
 from spotd.daemon import codec, database, schema
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Generator, Iterator, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -207,7 +207,7 @@ class Reader:
             found = [_offer(row) for row in connection.execute(query)]
         return sorted(before, key=lambda o: (o.seen_at, o.key)) + found[::-1]
 
-    def ledger(self, since: datetime | None = None, until: datetime | None = None, job_id: str | None = None) -> Iterator[LedgerRow]:
+    def ledger(self, since: datetime | None = None, until: datetime | None = None, job_id: str | None = None) -> Generator[LedgerRow]:
         """Every instance (of one job) that was billed at some time from `since` to `until`, whole, with the facts of its attempt and job.
 
         Rows come one by one, as there may be a million; the database is read in one consistent state, which is held until the last.
