@@ -183,7 +183,7 @@ def train(options: argparse.Namespace) -> int:
     checkpoints = Checkpoints(options.checkpoint_dir)
     announcer = Announcer(os.environ.get("SPOTD_PROGRESS_FILE"))
     notice_file = os.environ.get("SPOTD_NOTICE_FILE")
-    witness = os.environ.get("SPOTD_EXAMPLE_WITNESS")
+    witness = os.environ.get("EXAMPLE_WITNESS")
 
     done = 0
     if options.resume_from:

@@ -36,7 +36,7 @@ from spotd.daemon.plugins import load_providers
 from spotd.daemon.reader import Reader
 from spotd.daemon.report import savings_report
 from spotd.daemon.sd_notify import sd_notify, watchdog_seconds
-from spotd.daemon.servers import AgentEndpoint, ControlEndpoint, Servers, bind
+from spotd.daemon.servers import AgentEndpoint, ControlEndpoint, Servers, bind_as_before
 from spotd.daemon.store import SqlStore
 from spotd.daemon.tls import Tls, load_tls
 
@@ -87,7 +87,7 @@ class Daemon:
         self._book = PolicyBook(config.policies_dir, state / "policies")
         facts = {name: _facts(c) for name, c in self._capabilities.items()}
         self._engine = Engine(self._store, self._store.load(), facts, self._clock.now())
-        self._sock = bind(config.agent_api.listen_host, config.agent_api.listen_port)
+        self._sock = bind_as_before(config.agent_api.listen_host, config.agent_api.listen_port, state / "agents.port")
         address = config.agent_api.advertise or "{}:{}".format(*self._sock.getsockname()[:2])
         agent = build_agent_zip()
         boot = BootScript(credentials, tls, agent, f"https://{address}")

@@ -56,6 +56,22 @@ def bind(host: str, port: int) -> socket.socket:
     return sock
 
 
+def bind_as_before(host: str, port: int, memory: Path) -> socket.socket:
+    """The same, with port 0 meaning "the one we had": agents on running instances know no other address than the one they were started with."""
+    if port != 0:
+        return bind(host, port)
+    try:
+        before = int(memory.read_text("ascii"))
+        sock = bind(host, before)
+    except (OSError, ValueError):
+        sock = bind(host, 0)
+    except CannotListen as error:
+        _log.warning("%s; agents that were started with this port cannot call until it is free and spotd is restarted", error)
+        return bind(host, 0)
+    memory.write_text(f"{sock.getsockname()[1]}\n", "ascii")
+    return sock
+
+
 class Servers:
     """Runs the event loop thread."""
 

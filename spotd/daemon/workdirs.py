@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from spotd.daemon.agent_spec import WORKDIRS
 from spotd.daemon.control import CONTROL
 from spotd.daemon.control_errors import Denied, malformed, not_found
 from spotd.daemon.http_body import body_pieces
@@ -29,7 +28,7 @@ def is_sha256(text: str) -> bool:
 def stored(store: WorkdirStore, sha256: str) -> bool:
     """Whether the archive is here."""
     try:
-        store.open(f"{WORKDIRS}/{sha256}").close()
+        store.open(sha256).close()
     except KeyError:
         return False
     return True
@@ -57,7 +56,7 @@ async def put(request: web.Request) -> web.Response:
     sha256 = _name(request)
     if await asyncio.to_thread(stored, control.workdirs, sha256):
         return web.json_response({"sha256": sha256, "stored": True, "new": False})
-    arriving = await asyncio.to_thread(control.workdirs.receive, f"{WORKDIRS}/{sha256}")
+    arriving = await asyncio.to_thread(control.workdirs.receive, sha256)
     try:
         size = await _receive(request, arriving, control.workdir_limit)
         if size == 0 or arriving.sha256 != sha256:

@@ -32,7 +32,7 @@ class Run:
             "SPOTD_CHECKPOINT_DIR": str(self.checkpoints),
             "SPOTD_PROGRESS_FILE": str(self.folder / "progress"),
             "SPOTD_NOTICE_FILE": str(self.notice),
-            "SPOTD_EXAMPLE_WITNESS": str(self.folder / "witness"),
+            "EXAMPLE_WITNESS": str(self.folder / "witness"),
             **self.environment,
         }
 
