@@ -28,7 +28,7 @@ def execute(arguments: argparse.Namespace) -> int:
         print_json(answer)
         return 0
     job = answer["job"]
-    print(f"job {job['id'][:8]} ({plain(job['name'])}) is {job['status']}; policy {answer['policy']}")
+    print(f"job {job['id'][:8]} ({plain(job['name'])}): {job['status']}; policy {answer['policy']}")
     for line in _reasons(answer):
         print(f"  {plain(line)}")
     _print_ranking(answer, None if arguments.all else 15)
@@ -62,7 +62,8 @@ def _reasons(answer: dict[str, Any]) -> list[str]:
 def _print_ranking(answer: dict[str, Any], most: int | None) -> None:
     ranking = answer["ranking"]
     if not ranking:
-        print("\nno offer of this policy can be bought now" if answer["market"] else "\nthe policy is not loaded: `spotd policy list` says why")
+        why = "no offer of this policy can be bought now" if answer["policy_loaded"] else "the policy is not loaded: `spotd policy list` says why"
+        print(f"\n{why}")
         return
     print("\nranking: cost per useful hour = price x overhead; overhead = 1 + hazard x 0.2 h lost by each reclaim")
     head = ("", "OFFER", "PRICE/H", "SEEN", "RECLAIMS/H", "OVERHEAD", "COST/USEFUL H", "NOT NOW BECAUSE")

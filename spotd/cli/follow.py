@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 #: How often a job that has nothing to read is looked at, and a daemon that is away is asked for.
 _LOOK_S = 0.5
 _AGAIN_S = 2.0
+#: An attempt in one of these has nothing to say yet: what it waits for is said instead.
+_NOT_YET = frozenset({"placed", "booting", "ready"})
 
 
 class Following:
@@ -35,8 +37,7 @@ class Following:
         self._begin(first)
         while True:
             try:
-                answer = self._client.get(job_path(self._job_id))
-                finished = self._look(answer)
+                final = self._look(self._client.get(job_path(self._job_id)))
             except Away as failure:
                 # The job runs on whatever becomes of the daemon (DESIGN §4 rule 3): so do we.
                 if not self._away:
@@ -45,8 +46,8 @@ class Following:
                 time.sleep(_AGAIN_S)
                 continue
             self._away = False
-            if finished:
-                return answer
+            if final is not None:
+                return final
             time.sleep(_LOOK_S)
 
     def attempt(self, number: int) -> None:
@@ -57,34 +58,31 @@ class Following:
     def _begin(self, number: int) -> None:
         self._number, self._offset = number, 0
 
-    def _look(self, answer: dict[str, Any]) -> bool:
-        attempts = {attempt["number"]: attempt for attempt in answer["attempts"]}
+    def _look(self, answer: dict[str, Any]) -> dict[str, Any] | None:
+        """Write what there is of the attempt under way; the job's final state once there is nothing more to come."""
+        current = _attempt(answer, self._number)
         over = answer["job"]["outcome"] is not None
-        current = attempts.get(self._number)
-        if current is None:
-            if not over:
-                self._say(answer)
-            return over
-        if current["state"] in {"placed", "booting", "ready"} and not over:
+        if not over and (current is None or current["state"] in _NOT_YET):
             self._say(answer)
+        if current is None:
+            return answer if over else None
         if current["ready_at"] or current["started_at"] or current["state"] in {"booting", "ready", "running", "draining"}:
             self._stream()
-        answer = self._client.get(job_path(self._job_id))
-        ended = next((a["state"] == "ended" for a in answer["attempts"] if a["number"] == self._number), True)
-        if not ended and answer["job"]["outcome"] is None:
-            return False
-        return self._next(answer)
+            answer = self._client.get(job_path(self._job_id))
+            current = _attempt(answer, self._number) or current
+        if current["state"] != "ended":
+            return None
+        return self._next(answer, current)
 
-    def _next(self, answer: dict[str, Any]) -> bool:
-        """Go on to the following attempt; whether there will be none."""
-        numbers = [attempt["number"] for attempt in answer["attempts"]]
-        current = next((a for a in answer["attempts"] if a["number"] == self._number), None)
-        if current is not None and current["state"] == "ended" and self._number < max(numbers, default=0) + 1:
-            reason = current["reason"] or "ended"
-            step = f", saved at step {current['checkpoint_step']}" if current["checkpoint_step"] is not None else ""
-            note(f"spotd: attempt {self._number} ended: {reason}{step}")
-            self._begin(self._number + 1)
-        return answer["job"]["outcome"] is not None and self._number > max(numbers, default=0)
+    def _next(self, answer: dict[str, Any], ended: dict[str, Any]) -> dict[str, Any] | None:
+        """Go on to the attempt that follows, if one does."""
+        following = max(attempt["number"] for attempt in answer["attempts"]) > self._number
+        over = answer["job"]["outcome"] is not None
+        if not over or following:
+            step = f", saved at step {ended['checkpoint_step']}" if ended["checkpoint_step"] is not None else ""
+            note(f"spotd: attempt {self._number} ended: {ended['reason'] or 'ended'}{step}")
+        self._begin(self._number + 1)
+        return answer if over and not following else None
 
     def _stream(self) -> None:
         query = {"attempt": self._number, "offset": self._offset, "follow": True}
@@ -106,3 +104,7 @@ class Following:
         if text != self._said:
             self._said = text
             note(f"spotd: {text}")
+
+
+def _attempt(answer: dict[str, Any], number: int) -> dict[str, Any] | None:
+    return next((attempt for attempt in answer["attempts"] if attempt["number"] == number), None)

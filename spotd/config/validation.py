@@ -149,16 +149,16 @@ def _model_at(model: type[BaseModel], location: _Location) -> type[BaseModel] | 
         if isinstance(part, int):
             continue
         info = current.model_fields.get(part)
-        current = _inner_model(info.annotation) if info else None
+        current = inner_model(info.annotation) if info else None
     return current
 
 
-def _inner_model(annotation: Any) -> type[BaseModel] | None:
+def inner_model(annotation: Any) -> type[BaseModel] | None:
     """The model inside an annotation such as `tuple[CandidateFile, ...]` or `After | None`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for inner in get_args(annotation):
-        found = _inner_model(inner)
+        found = inner_model(inner)
         if found is not None:
             return found
     return None
@@ -167,7 +167,7 @@ def _inner_model(annotation: Any) -> type[BaseModel] | None:
 def _paths(model: type[BaseModel], prefix: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     for name, info in model.model_fields.items():
         yield (*prefix, name)
-        inner = _inner_model(info.annotation)
+        inner = inner_model(info.annotation)
         if inner is not None:
             yield from _paths(inner, (*prefix, name))
 

@@ -29,6 +29,7 @@ def explanation(job: Job, attempts: Sequence[Attempt], instances: Sequence[Insta
         "hold": hold_view(hold) if job.outcome is None else None,
         "not_before": time_view(job.not_before),
         "tries": [try_view(i, attempts) for i in instances],
+        "policy_loaded": policy is not None,
         "market": None,
         "ranking": [],
         "rejected": [],
@@ -39,10 +40,10 @@ def explanation(job: Job, attempts: Sequence[Attempt], instances: Sequence[Insta
         return view
     ranking = rank(policy, snapshot.offers, snapshot.world.lifetimes, snapshot.now)
     shy = _shy(attempts, instances, snapshot)
-    view["market"] = _market(job, policy, attempts, snapshot)
     view["ranking"] = [_ranked_view(entry, shy, snapshot) for entry in ranking.ranked]
     view["rejected"] = [{**priced_view(offer, snapshot.now), "why": why.value} for offer, why in ranking.rejected]
     if job.outcome is None:
+        view["market"] = _market(job, policy, attempts, snapshot)
         view["if_placed_now"] = _next(job, policy, attempts, ranking, shy, snapshot)
         view["return_to_spot"] = _return(policy, attempts)
     return view
