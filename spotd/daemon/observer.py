@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from spotd.core.policy import Policy
     from spotd.daemon.engine import Engine
     from spotd.daemon.loop import Loop
-    from spotd.ports import Clock, Provider
+    from spotd.ports import Clock, DeliveredNotice, Provider
 
 _log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
@@ -187,16 +187,19 @@ class Observer:
                 self._clock.wait(self._stop, 5.0)
                 continue
             for one in delivered:
-                event = self._event(one.provider_id, one.notice)
-                try:
-                    if event is not None:
-                        self._loop.record([event])
-                except Exception:  # noqa: BLE001 - it is logged, and the notice comes again
-                    # Not acknowledged, so it is delivered again.
-                    _log.exception("a notice could not be recorded")
-                    continue
-                # Foreign and unknown machines are acknowledged too, or they come back for ever (facts/reclaim.md §1.7).
-                one.acknowledge()
+                self._take(one)
+
+    def _take(self, one: DeliveredNotice) -> None:
+        event = self._event(one.provider_id, one.notice)
+        try:
+            if event is not None:
+                self._loop.record([event])
+        except Exception:  # noqa: BLE001 - it is logged, and the notice comes again
+            # Not acknowledged, so it is delivered again.
+            _log.exception("a notice could not be recorded")
+            return
+        # Foreign and unknown machines are acknowledged too, or they come back for ever (facts/reclaim.md §1.7).
+        one.acknowledge()
 
     def _event(self, provider_id: str, notice: Notice) -> Event | None:
         instance = next((i for i in self._loop.world.instances.values() if i.provider_id == provider_id and i.live), None)

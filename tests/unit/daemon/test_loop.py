@@ -1,0 +1,175 @@
+"""The loop around the engine: nothing is acknowledged before it is committed, nothing that happened is lost."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from spotd.core.errors import NoCapacity, ProviderUnavailable, Scope
+from spotd.core.events import CancelRequested, JobSubmitted, LaunchRefused, LaunchSucceeded, LaunchUnknown
+from spotd.core.instance import LaunchRequest
+from spotd.core.plan import Launch
+from spotd.daemon.clock import SystemClock
+from spotd.daemon.execute import execute
+from spotd.daemon.loop import Loop
+from spotd.ports import Launched
+from tests.unit.core.stage import Ledger, Stage, default_prices, job
+
+
+class Cloud:
+    """A provider that answers launches as it is told."""
+
+    def __init__(self) -> None:
+        self.answer: Exception | Launched = Launched("i-1")
+        self.calls: list[tuple[LaunchRequest, str]] = []
+        self.called = threading.Event()
+
+    def launch(self, request: LaunchRequest, user_data: str) -> Launched:
+        """Answer as told."""
+        self.calls.append((request, user_data))
+        self.called.set()
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def _script(request: LaunchRequest) -> str:
+    return f"boot {request.token}"
+
+
+@pytest.fixture(name="cloud")
+def _cloud() -> Cloud:
+    return Cloud()
+
+
+@pytest.fixture(name="stage")
+def _stage() -> Stage:
+    stage = Stage()
+    stage.now = SystemClock().now()
+    stage.price(default_prices())
+    return stage
+
+
+@pytest.fixture(name="loop")
+def _loop(stage: Stage, cloud: Cloud) -> Iterator[Loop]:
+    loop = Loop(stage.engine, {"cloud": cloud}, _script, SystemClock())  # type: ignore[dict-item]
+    loop.start()
+    yield loop
+    loop.stop()
+
+
+def _submitted(identity: str = "job-1") -> JobSubmitted:
+    now = SystemClock().now()
+    template = job()
+    return JobSubmitted(now, template.__class__(identity, template.spec, "alice", now, spot_since=now, waiting_since=now))
+
+
+def test_what_is_recorded_is_committed_when_record_returns(loop: Loop, stage: Stage, cloud: Cloud) -> None:
+    """record() returns after the commit, and the decision that follows is carried out with the script of its own request."""
+    loop.record([_submitted()])
+
+    assert "job-1" in loop.world.jobs
+    assert [type(e).__name__ for e in stage.ledger.events[:3]] == ["JobSubmitted", "AttemptPlaced", "LaunchRequested"]
+    assert cloud.called.wait(5)
+    request, script = cloud.calls[0]
+    assert script == f"boot {request.token}"
+
+
+def test_a_failed_commit_is_told_to_whoever_waits_and_changes_nothing(loop: Loop, stage: Stage) -> None:
+    """With a full disk the caller gets the error, so an agent is not acknowledged and says it again."""
+    stage.ledger.broken = True
+
+    with pytest.raises(OSError, match="disk full"):
+        loop.record([_submitted()])
+
+    assert loop.world.jobs == {}
+
+
+def test_what_nobody_waits_for_is_kept_until_it_can_be_recorded(loop: Loop, stage: Stage) -> None:
+    """Outcomes of calls survive a full disk: they are recorded as soon as there is room."""
+    recorded = threading.Event()
+    stage.ledger.broken = True
+    loop.tell([_submitted()])
+    with pytest.raises(OSError, match="disk full"):
+        loop.record([_submitted("job-2")])
+    original = stage.ledger.commit
+
+    def commit(events: list[object], changes: object) -> None:
+        original(events, changes)  # type: ignore[arg-type]
+        recorded.set()
+
+    stage.ledger.commit = commit  # type: ignore[method-assign,assignment]
+    stage.ledger.broken = False
+    loop.wake()
+
+    assert recorded.wait(10)
+    assert "job-1" in loop.world.jobs
+
+
+def test_a_submission_that_cannot_be_folded_fails_alone(loop: Loop) -> None:
+    """Nonsense from one caller does not take others' events with it."""
+    with pytest.raises(KeyError):
+        loop.record([CancelRequested(SystemClock().now(), "nobody", "alice")])
+    loop.record([_submitted()])
+
+    assert "job-1" in loop.world.jobs
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (Launched("i-1"), LaunchSucceeded),
+        (NoCapacity("none", "InsufficientInstanceCapacity", Scope.ZONE), LaunchRefused),
+        (ProviderUnavailable("timed out"), LaunchUnknown),
+        (RuntimeError("token=SECRET"), LaunchUnknown),
+    ],
+)
+def test_every_launch_becomes_exactly_one_event(cloud: Cloud, answer: Exception | Launched, kind: type) -> None:
+    """A refusal is a refusal, everything else is unknown, and the text of a surprise never reaches the journal."""
+    stage = Stage()
+    stage.submit()
+    effect = stage.take()
+    assert isinstance(effect, Launch)
+    cloud.answer = answer
+
+    event = execute(effect, {"cloud": cloud}, _script, SystemClock())  # type: ignore[dict-item]
+
+    assert type(event) is kind
+    assert "SECRET" not in repr(event)
+
+
+def test_a_provider_that_is_not_configured_any_more_leaves_the_outcome_open() -> None:
+    """Removing a provider from the configuration never makes a launch count as refused, and the message says how to go on (known-faults A.55)."""
+    stage = Stage()
+    stage.submit()
+
+    event = execute(stage.take(), {}, _script, SystemClock())
+
+    assert isinstance(event, LaunchUnknown)
+    assert "[providers.cloud]" in event.message
+
+
+def test_the_clock_does_not_jump(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step of the system's clock by an hour moves now() by no more than time really passed and a twentieth of it."""
+    wall, boot = [1_000_000.0], [50.0]
+    monkeypatch.setattr("spotd.daemon.clock.time.time", lambda: wall[0])
+    monkeypatch.setattr("spotd.daemon.clock._boottime", lambda: boot[0])
+    clock = SystemClock()
+    before = clock.now()
+    wall[0] += 3600 + 10
+    boot[0] += 10
+
+    after = clock.now()
+
+    assert timedelta(seconds=10) <= after - before <= timedelta(seconds=10.5)
+
+
+def test_ledger_of_the_stage_keeps_everything() -> None:
+    """The stage's store is what the tests above believe it to be."""
+    ledger = Ledger()
+    ledger.commit([_submitted()], Stage().engine.world)  # type: ignore[arg-type]
+
+    assert len(ledger.events) == 1
