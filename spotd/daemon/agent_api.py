@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -83,14 +83,12 @@ class AgentServices:
 def make_agent_app(services: AgentServices) -> web.Application:
     """The API as an application; serve it with `agent_runner`."""
     app = web.Application(middlewares=[errors_as_json], client_max_size=_BODY_LIMIT)
-    # Two pools: an object store that hangs must not keep logs and objects from the disk.
-    disk = ThreadPoolExecutor(_THREADS, "agents-disk")
-    remote = ThreadPoolExecutor(_THREADS, "agents-store")
-    api = AgentApi(services, disk, remote)
+    threads = Threads()
+    api = AgentApi(services, threads)
     stores = {WORKDIRS: services.workdirs}
     if isinstance(services.store, DirectoryStore):
         stores[""] = services.store
-    objects = ObjectsOverHttp(stores, services.credentials, services.clock, services.object_limit, disk)
+    objects = ObjectsOverHttp(stores, services.credentials, services.clock, services.object_limit, threads.disk)
     app.router.add_get("/agent.pyz", api.program)
     app.router.add_post("/v1/agent/bootstrap", api.bootstrap)
     app.router.add_post("/v1/agent/sync", api.sync)
@@ -99,13 +97,10 @@ def make_agent_app(services: AgentServices) -> web.Application:
     for method in ("GET", "HEAD", "PUT"):
         app.router.add_route(method, "/o/{key:.+}", objects.handle)
 
-    async def threads(_: web.Application) -> AsyncIterator[None]:
-        yield
-        # Not waited for: a store that hangs must not keep the daemon from ending.
-        disk.shutdown(wait=False, cancel_futures=True)
-        remote.shutdown(wait=False, cancel_futures=True)
+    async def end_threads(_: web.Application) -> None:
+        threads.end()
 
-    app.cleanup_ctx.append(threads)
+    app.on_cleanup.append(end_threads)
     return app
 
 
@@ -114,15 +109,28 @@ def agent_runner(app: web.Application) -> web.AppRunner:
     return web.AppRunner(app, access_log=None, auto_decompress=False, keepalive_timeout=75.0, shutdown_timeout=5.0)
 
 
+class Threads:
+    """What waits, waits in these. Apart from each other: an object store that hangs must not keep a notice from the database."""
+
+    def __init__(self) -> None:
+        self.records = ThreadPoolExecutor(_THREADS, "agents-records")
+        self.disk = ThreadPoolExecutor(_THREADS, "agents-disk")
+        self.store = ThreadPoolExecutor(_THREADS, "agents-store")
+
+    def end(self) -> None:
+        """Take no more work. What is under way is not waited for: a store that hangs must not keep the daemon from stopping its loop."""
+        for pool in (self.records, self.disk, self.store):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
 class AgentApi:
     """The handlers."""
 
-    def __init__(self, services: AgentServices, disk: ThreadPoolExecutor, remote: ThreadPoolExecutor) -> None:
+    def __init__(self, services: AgentServices, threads: Threads) -> None:
         self._services = services
         self._recorder = services.recorder
         self._clock = services.clock
-        self._disk = disk
-        self._remote = remote
+        self._threads = threads
         self._sessions = Sessions(services.recorder)
         self._addresses = AgentAddresses(services.store, services.credentials)
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -335,16 +343,16 @@ class AgentApi:
     async def _record(self, events: Sequence[e.Event]) -> None:
         """Returns once it is durable. Raises a Problem, with nothing changed, when it could not be recorded."""
         try:
-            await asyncio.to_thread(self._recorder.record, events)
+            await asyncio.get_running_loop().run_in_executor(self._threads.records, self._recorder.record, events)
         except Exception as error:
             _log.exception("%d events of an agent could not be recorded", len(events))
             raise unavailable("Nothing can be recorded at the moment.") from error
 
     async def _in_store(self, function: Callable[[], _Result]) -> _Result:
-        return await asyncio.get_running_loop().run_in_executor(self._remote, function)
+        return await asyncio.get_running_loop().run_in_executor(self._threads.store, function)
 
     async def _on_disk(self, function: Callable[[], _Result]) -> _Result:
-        return await asyncio.get_running_loop().run_in_executor(self._disk, function)
+        return await asyncio.get_running_loop().run_in_executor(self._threads.disk, function)
 
 
 def _for_a_ghost(order: Directive, instance: Instance) -> Directive:

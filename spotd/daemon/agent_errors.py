@@ -67,14 +67,19 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
     except Exception as error:  # noqa: BLE001 - the last resort: an agent must hear "later", whatever failed
         # The traceback names lines of ours and no values; the error's own text might quote a body.
         where = "".join(traceback.format_tb(error.__traceback__))
-        _log.error("agents' API: %s %s: %s\n%s", request.method, request.path, type(error).__name__, where)
+        _log.error("agents' API: %s %s: %s\n%s", request.method, _path(request), type(error).__name__, where)
         return _answer(request, Problem(500, "internal", "The daemon failed to answer; try again later."))
 
 
 def _answer(request: web.Request, problem: Problem) -> web.Response:
-    if problem.status >= 500:
-        _log.warning("agents' API: %s %s: %d %s", request.method, request.path, problem.status, problem)
-    else:
-        _log.info("agents' API: %s %s: %d %s", request.method, request.path, problem.status, problem.code)
+    # An agent that is not understood says the same for ever, and its job's end is never heard: that is for ops to see. A stranger is not.
+    misunderstood = problem.status == 422 and "Authorization" in request.headers
+    level = logging.WARNING if problem.status >= 500 or misunderstood else logging.INFO
+    _log.log(level, "agents' API: %s %s: %d %s", request.method, _path(request), problem.status, problem)
     body = {"error": {"code": problem.code, "message": str(problem)}, **problem.more}
     return web.json_response(body, status=problem.status)
+
+
+def _path(request: web.Request) -> str:
+    """For the log: as it was sent, for decoded it may hold line breaks, and without the query, which may hold a signature."""
+    return request.rel_url.raw_path[:200]

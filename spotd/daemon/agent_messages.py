@@ -80,7 +80,7 @@ class Ready(_Said):
     restore_s: Seconds | None
     setup_s: Seconds | None
     #: Newer ones that did not verify.
-    skipped_checkpoints: list[Text] = []
+    skipped_checkpoints: list[Annotated[str, BeforeValidator(_printable)]] = []
 
 
 class Started(_Said):

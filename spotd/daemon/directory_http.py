@@ -90,10 +90,8 @@ class ObjectsOverHttp:
             stream = await self._thread(store.open, key)
         except KeyError:
             raise not_found() from None
-        try:
+        with stream:
             return await self._send(request, stream)
-        finally:
-            await self._thread(stream.close)
 
     async def _send(self, request: web.Request, stream: IO[bytes]) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": _BINARY})
@@ -122,7 +120,8 @@ class ObjectsOverHttp:
         except AlreadyExists:
             raise _exists_already() from None
         finally:
-            await asyncio.shield(self._thread(incoming.close))
+            # Not in a thread: there may be none any more, when a daemon that stops breaks an upload off.
+            incoming.close()
         return web.Response(headers={"ETag": f'"{incoming.sha256}"'})
 
     async def _receive(self, request: web.Request, incoming: Incoming) -> None:

@@ -322,6 +322,34 @@ def test_malformed_bootstrap_does_not_quote_the_credential(daemon: Daemon, caplo
     assert url.split("signature=")[1] not in said_aloud
 
 
+def test_requests_cannot_write_lines_into_the_log(daemon: Daemon, caplog: pytest.LogCaptureFixture) -> None:
+    """A line break in an address stays one line in the daemon's log."""
+    caplog.set_level("INFO", "spotd")
+    assert daemon.request("GET", "/x%0aspotd: all is well").status == 404
+    assert [record.getMessage().count("\n") for record in caplog.records if record.name.startswith("spotd")] == [0]
+
+
+def test_agent_that_is_not_understood_is_for_ops_to_see(daemon: Daemon, caplog: pytest.LogCaptureFixture) -> None:
+    """What an agent says in vain it says for ever: the daemon warns, with the place that is wrong."""
+    daemon.sync(said({"type": "unknown"}, 1))
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warnings == ["agents' API: POST /v1/agent/sync: 422 messages.0: union_tag_invalid"]
+
+
+def test_failure_of_ours_is_an_answer(daemon: Daemon, caplog: pytest.LogCaptureFixture) -> None:
+    """A bug in the daemon is a 500 of the usual shape to the agent, and in the log the lines where it was, without its text."""
+    text = "what was in the body"
+
+    def fail(instance_id: str) -> None:
+        raise ValueError(text)
+
+    daemon.recorder.heard = fail  # type: ignore[method-assign] # the bug
+    answer = daemon.bootstrap()
+    assert (answer.status, answer.json["error"]["code"]) == (500, "internal")
+    assert "ValueError" in caplog.text
+    assert text not in caplog.text + answer.content.decode()
+
+
 def test_fields_of_a_newer_agent_are_ignored(daemon: Daemon) -> None:
     """A field the page does not name yet is no reason not to hear an agent."""
     progress = {"step": 1, "loss": None, "checkpoint_step": None, "metadata_unknown": 3}
