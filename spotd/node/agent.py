@@ -8,9 +8,7 @@ stopped (the daemon wanted the processes gone; on the wire that is ``exited`` wi
 from __future__ import annotations
 
 import os
-import sys
 import threading
-import traceback
 from typing import Any
 
 from spotd.node import files, leases, procfs
@@ -30,6 +28,7 @@ from spotd.node.spec import Spec
 from spotd.node.targets import Targets
 from spotd.node.task import Exit, Task
 from spotd.node.upload import Source, Uploader
+from spotd.node.voice import say, say_with_traceback
 from spotd.node.watch import Watch
 from spotd.node.web import Web
 
@@ -125,11 +124,9 @@ class Agent:
 
     def _complain(self, error: Exception) -> None:
         """Say it on stderr, not ten times a second."""
-        complaint = f"spotd agent: {self.phase}: {type(error).__name__}: {error}\n"
+        complaint = f"{self.phase}: {type(error).__name__}: {error}"
         if complaint != self._complaint:
-            sys.stderr.write(complaint)
-            if not isinstance(error, OSError):
-                traceback.print_exc()
+            (say if isinstance(error, OSError) else say_with_traceback)(complaint)
         self._complaint = complaint
 
     # What other threads bring in ------------------------------------------------------------------------------------------
@@ -161,6 +158,7 @@ class Agent:
 
     def _tick(self) -> bool:
         """One round; True when the agent's life is over."""
+        self._journal.retry()
         with self._lock:
             answer = self._answer
         if answer.stop is not None and self.phase != "stopped":
@@ -193,7 +191,7 @@ class Agent:
 
     def _drain(self, cause: Cause) -> None:
         if self._drainer is None:
-            if self.phase == "booting":
+            if not self._run.launched:
                 self._boot.cancel()
             self._drainer = self._new_drainer()
         record = self._journal.get("drain")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable
 
@@ -10,6 +9,7 @@ from spotd.node.clock import Clock
 from spotd.node.journal import Journal
 from spotd.node.notices import Notice, NoticeBook, Observation
 from spotd.node.places import Places
+from spotd.node.voice import say
 
 
 class Alarm:
@@ -57,4 +57,4 @@ class Alarm:
         try:
             self._places.write_notice("hint", None, None, notice.source, notice.id)
         except OSError as error:
-            sys.stderr.write(f"spotd agent: the notice file cannot be written: {error}\n")
+            say(f"the notice file cannot be written: {error}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-import sys
 import threading
 from typing import Any
 
@@ -13,6 +12,7 @@ from spotd.node import files
 from spotd.node.backoff import Backoff
 from spotd.node.clock import Clock
 from spotd.node.spec import BadSpec, Config, Spec
+from spotd.node.voice import say
 from spotd.node.web import Refused, Web, WebError
 
 _FINAL = (401, 409)
@@ -98,7 +98,7 @@ def _ask(web: Web, request: dict[str, Any], clock: Clock, cancel: threading.Even
         except (WebError, OSError) as error:
             problem = str(error)
         if problem != last:
-            print(f"spotd agent: bootstrap: {problem}; trying again", file=sys.stderr, flush=True)
+            say(f"bootstrap: {problem}; trying again")
             last = problem
         clock.wait(cancel, backoff.failed())
     return None

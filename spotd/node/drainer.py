@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import sys
 from typing import Any
 
 from spotd.node import drain
@@ -18,6 +17,7 @@ from spotd.node.places import Places
 from spotd.node.replicator import Replicator
 from spotd.node.spec import Spec
 from spotd.node.task import Exit, Task
+from spotd.node.voice import say
 
 _HOOK_OUTPUT = 16 << 20
 _OVERTIME_S = 30.0  # uploads go on so long after the deadline: a reclaim may be late, a drain asked for by the daemon has slack
@@ -196,7 +196,7 @@ class Drainer:
         try:
             self._places.write_notice(kind, round(self._clock.epoch() + left, 3), round(left, 3), cause.source, cause.id)
         except OSError as error:
-            sys.stderr.write(f"spotd agent: the notice file cannot be written: {error}\n")
+            say(f"the notice file cannot be written: {error}")
             return False
         return True
 
@@ -228,7 +228,7 @@ class Drainer:
             "saved": saved,
             "seconds_used": round(now - record["noticed_at"], 3),
             "seconds_given": round(record["given_s"], 3),
-            "hook_exit": None if hook is None else (hook.code if hook.code is not None else -(hook.signal or 0)),
+            "hook_exit": None if hook is None else _exit_number(hook),
             "hook_s": record.get("hook_s"),
             "detail": self._detail(record, ended, None if view is None else view.problem)[:2000],
         }
@@ -255,3 +255,10 @@ class Drainer:
 
     def _put(self, record: dict[str, Any]) -> None:
         self._journal.put(drain=record)
+
+
+def _exit_number(ended: Exit) -> int:
+    """Return the exit code, the negated signal, or 127 for what could not be started, as a shell would."""
+    if ended.code is not None:
+        return ended.code
+    return 127 if ended.signal is None else -ended.signal

@@ -6,12 +6,12 @@ nothing that was acknowledged is forgotten.
 
 from __future__ import annotations
 
-import sys
 import threading
 from typing import Any
 
 from spotd.node import files
 from spotd.node.clock import Clock
+from spotd.node.voice import say
 
 _BATCH = 100  # messages in one request; keeps its body far below the 1 MiB limit of docs/agent-protocol.md
 
@@ -30,7 +30,8 @@ class Journal:
         self._boot_id = boot_id
         self._ballast = ballast
         self._lock = threading.RLock()
-        self._complained = False
+        self._complained = False  # what is on disk is not the newest
+        self._retry_at = 0.0
         stored = files.read_json(path) or {}
         if stored and stored.get("boot_id") != boot_id:
             slept = max(0.0, clock.epoch() - float(stored["written_epoch"]))
@@ -85,6 +86,12 @@ class Journal:
                 self._messages = rest
                 self._write()
 
+    def retry(self) -> None:
+        """Write again what could not be written, once a second at most. Call it often."""
+        with self._lock:
+            if self._complained and self._clock.monotonic() >= self._retry_at:
+                self._write()
+
     def make_room(self, error: OSError) -> bool:
         """Give back the disk kept for this, if *error* says that the disk is full; whether another try may work."""
         return self._ballast is not None and self._ballast.release(error)
@@ -109,8 +116,9 @@ class Journal:
             self._complained = False
         except OSError as error:
             if not self._complained:
-                print(f"spotd agent: cannot write {self._path}: {error}; going on in memory", file=sys.stderr, flush=True)
+                say(f"cannot write {self._path}: {error}; going on in memory")
             self._complained = True
+            self._retry_at = self._clock.monotonic() + 1.0
 
 
 def _shifted(value: Any, by: float, key: str = "") -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-import sys
 import threading
 from typing import Any, Callable
 
@@ -14,6 +13,7 @@ from spotd.node.backoff import Backoff
 from spotd.node.clock import Clock
 from spotd.node.journal import Journal
 from spotd.node.spec import BadSpec, Resume, resume_entries
+from spotd.node.voice import say
 from spotd.node.web import Web, WebError
 
 
@@ -126,7 +126,7 @@ class Link:
             self.failing = True
             if str(error) != self._problem:
                 self._problem = str(error)
-                sys.stderr.write(f"spotd agent: sync: {error}\n")
+                say(f"sync: {error}")
             return False
         self.failing, self._problem = False, ""
         self._touch(sent_at)
@@ -140,7 +140,7 @@ class Link:
         try:
             files.write_json(self._contact_file, {"contact_at": sent_at}, durable=False)
         except OSError as error:
-            sys.stderr.write(f"spotd agent: {os.path.basename(self._contact_file)}: {error}\n")
+            say(f"{os.path.basename(self._contact_file)}: {error}")
 
     def _loop(self) -> None:
         backoff = Backoff(0.25, 15.0)
@@ -149,7 +149,7 @@ class Link:
             try:
                 answered = self.sync()
             except Exception as error:  # noqa: BLE001 - an agent that cannot speak any more would be replaced while its job runs
-                sys.stderr.write(f"spotd agent: sync: {type(error).__name__}: {error}\n")
+                say(f"sync: {type(error).__name__}: {error}")
                 answered = False
             if answered:
                 backoff.succeeded()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 import threading
 
 from spotd.node.backoff import Backoff
 from spotd.node.clock import Clock
+from spotd.node.voice import say
 from spotd.node.web import Refused, Web, WebError
 
 _PIECE = 256 << 10  # the daemon's limit
@@ -78,7 +78,7 @@ class LogStream:
             except (WebError, OSError):
                 pause = backoff.failed()
             except Exception as error:  # noqa: BLE001 - logs are the least of an agent's duties and must not end the others
-                sys.stderr.write(f"spotd agent: logs: {type(error).__name__}: {error}\n")
+                say(f"logs: {type(error).__name__}: {error}")
                 pause = backoff.failed()
             self._clock.wait(self._stop, pause)
 

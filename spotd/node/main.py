@@ -6,7 +6,6 @@ import argparse
 import fcntl
 import os
 import signal
-import sys
 import threading
 from collections.abc import Sequence
 
@@ -17,6 +16,7 @@ from spotd.node.clock import SystemClock
 from spotd.node.places import Places
 from spotd.node.power import Power
 from spotd.node.spec import BadSpec, Config
+from spotd.node.voice import say
 from spotd.node.web import Web
 
 EXIT_USAGE = 2
@@ -53,24 +53,25 @@ def _agent(options: argparse.Namespace) -> int:
         places = Places(options.root, options.user)
         web = Web(config.address, config.certificate)
     except (BadSpec, ValueError, KeyError, OSError) as error:
-        sys.stderr.write(f"spotd agent: {error}\n")
+        say(f"{error}")
         return EXIT_USAGE
     lock = os.open(os.path.join(places.agent, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        sys.stderr.write(f"spotd agent: another agent runs in {places.root}\n")
+        say(f"another agent runs in {places.root}")
         return EXIT_BUSY
+    places.sweep()
     clock = SystemClock()
     cancel = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: cancel.set())
     try:
         session = bootstrap(web, config, places.agent, procfs.boot_id(), clock, cancel)
     except BootstrapRefused as error:
-        sys.stderr.write(f"spotd agent: bootstrap refused: {error}\n")
+        say(f"bootstrap refused: {error}")
         return EXIT_REFUSED
     except BadSpec as error:
-        sys.stderr.write(f"spotd agent: unusable specification: {error}\n")
+        say(f"unusable specification: {error}")
         return EXIT_USAGE
     if session is None:
         return 0
@@ -80,6 +81,5 @@ def _agent(options: argparse.Namespace) -> int:
     if cancel.is_set():
         agent.terminate()
     code = agent.run()
-    sys.stderr.flush()
     # Threads may hang in a request to somebody who does not answer; nothing they could still bring matters.
     os._exit(code)

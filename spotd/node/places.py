@@ -46,6 +46,12 @@ class Places:
         self.notice = os.path.join(self.job, "notice.json")
         self.progress = os.path.join(self.job, "progress.jsonl")
 
+    def sweep(self) -> None:
+        """Remove what killed agents left half-written. Only for the one agent that holds the lock."""
+        for name in os.listdir(self.agent):
+            if name.endswith(".new"):
+                os.unlink(os.path.join(self.agent, name))
+
     def task(self, name: str) -> str:
         """Return the directory of the shim called *name*."""
         return os.path.join(self.root, name)

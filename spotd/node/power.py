@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 
 from spotd.node.backoff import Backoff
 from spotd.node.clock import Clock
+from spotd.node.voice import say
 
 _TIMEOUT_S = 60.0
 
@@ -24,7 +24,7 @@ class Power:
         """Switch off because of *why*; False when that did not work and is to be tried again later."""
         if self._clock.monotonic() < self._not_before:
             return False
-        sys.stderr.write(f"spotd agent: powering off: {why}\n")
+        say(f"powering off: {why}")
         if self._command is None:
             return True
         try:
@@ -34,6 +34,6 @@ class Power:
             problem = f"exit {ended.returncode}"
         except (OSError, subprocess.SubprocessError) as error:
             problem = str(error)
-        sys.stderr.write(f"spotd agent: power-off command: {problem}\n")
+        say(f"power-off command: {problem}")
         self._not_before = self._clock.monotonic() + self._backoff.failed()
         return False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import sys
 import threading
 from typing import Any, Callable
 
@@ -15,6 +14,7 @@ from spotd.node.drain import p95
 from spotd.node.journal import Journal
 from spotd.node.progress import ProgressFile
 from spotd.node.upload import Result, Uploader
+from spotd.node.voice import say
 
 _NOTHING = tree.Tree((), (), 0)
 _POLL_S = 0.25
@@ -164,7 +164,7 @@ class Replicator:
             try:
                 self.look()
             except Exception as error:  # noqa: BLE001 - whatever a job does to its files, the agent goes on watching it
-                sys.stderr.write(f"spotd agent: watching checkpoints: {type(error).__name__}: {error}\n")
+                say(f"watching checkpoints: {type(error).__name__}: {error}")
             self._clock.wait(self._stop, _POLL_S)
 
     def _upload(self) -> None:
@@ -173,7 +173,7 @@ class Replicator:
             try:
                 again = self._step()
             except Exception as error:  # noqa: BLE001 - as above
-                sys.stderr.write(f"spotd agent: uploading: {type(error).__name__}: {error}\n")
+                say(f"uploading: {type(error).__name__}: {error}")
             with self._lock:
                 self._busy = False
             if not again:

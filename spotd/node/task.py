@@ -13,6 +13,7 @@ from typing import Any
 from spotd.node import files, procfs
 from spotd.node.bootstrap import program_file
 from spotd.node.clock import Clock
+from spotd.node.voice import say
 
 LOG_LIMIT = 1 << 30
 _LOOK_S = 2.0
@@ -43,7 +44,8 @@ class Task:
         self._known: dict[int, int] = {}
         self._next_look = 0.0
         self._exit: Exit | None = None
-        self._child: subprocess.Popen[bytes] | None = None
+        self._children: list[subprocess.Popen[bytes]] = []
+        self._refused = False  # a shim ended with an error of its own
 
     @property
     def launched(self) -> bool:
@@ -71,10 +73,9 @@ class Task:
 
     def exit(self) -> Exit | None:
         """How the task ended, None while its tree lives. A tree whose shim was killed is ended here first, and that is a crash."""
+        self._reap()
         if self._exit is not None or not self.launched:
             return self._exit
-        if self._child is not None:
-            self._child.poll()
         record = self._read_exit()
         if record is None and self._shim_runs():
             self._remember()
@@ -91,7 +92,7 @@ class Task:
             try:
                 files.write_json(self._path("end.json"), {"grace_s": grace_s})
             except OSError:
-                sys.stderr.write(f"spotd agent: {self.directory} takes no end.json; the signal alone must do\n")
+                say(f"{self.directory} takes no end.json; the signal alone must do")
         shim = self._shim()
         if shim is not None and procfs.is_running(*shim):
             _kill(shim[0], signal.SIGTERM)
@@ -113,13 +114,19 @@ class Task:
             root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
             code = "import sys; sys.path.insert(0, sys.argv.pop(1)); from spotd.node.main import main; sys.exit(main(sys.argv[1:]))"
             program = [sys.executable, "-c", code, root]
-        self._child = subprocess.Popen(
+        shim = subprocess.Popen(
             [*program, "shim", "--directory", self.directory],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             start_new_session=True,
         )
+        self._children.append(shim)
         self._started_at = self._clock.monotonic()
+
+    def _reap(self) -> None:
+        """Let ended shims go; one that found another at work has ended with 0."""
+        self._refused = self._refused or any(child.poll() not in (None, 0) for child in self._children)
+        self._children = [child for child in self._children if child.poll() is None]
 
     def _shim(self) -> tuple[int, int] | None:
         """Return (pid, start time) of the shim as it wrote them, None before that or in another boot."""
@@ -133,8 +140,7 @@ class Task:
             if self._started_at is None:
                 self._spawn()  # the agent died between writing launch.json and starting the shim
             waited = self._clock.monotonic() - (self._started_at or 0.0)
-            ended = self._child is not None and self._child.poll() not in (None, 0)
-            return waited < _APPEAR_S and not ended
+            return waited < _APPEAR_S and not (self._refused and not self._children)
         shim = self._shim()
         return shim is not None and procfs.is_running(*shim)
 
@@ -154,6 +160,8 @@ class Task:
 
     def _lost(self) -> Exit | None:
         """End what the killed shim left behind; the crash once nothing is left, None until then."""
+        if not os.path.exists(self._path("shim.json")):
+            return Exit(None, None, error="the shim could not be started")
         left = procfs.marked([f"SPOTD_INSTANCE={self._instance}", f"SPOTD_TASK={self.name}"])
         record = files.read_json(self._path("shim.json")) or {}
         if record.get("child") is not None and record.get("boot_id") == procfs.boot_id():

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-import sys
 import threading
 from typing import Callable, Protocol
 
 from spotd.node.clock import Clock
 from spotd.node.notices import Observation
+from spotd.node.voice import say
 
 _ALERT_AFTER = 3  # looks without an answer; facts/reclaim.md §1.3
 
@@ -50,7 +50,7 @@ class Watch:
         except Exception as error:  # noqa: BLE001 - "unknown" is a value; a watcher that died would be a notice missed
             self.unknown += 1
             if self.unknown == _ALERT_AFTER:
-                sys.stderr.write(f"spotd agent: {self._watcher.source}: no answer {self.unknown} times, reclaims may go unseen: {error}\n")
+                say(f"{self._watcher.source}: no answer {self.unknown} times, reclaims may go unseen: {error}")
             return
         self.unknown = 0
         self._seen(observation)

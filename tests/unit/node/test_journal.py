@@ -65,8 +65,10 @@ def test_a_disk_that_takes_nothing_does_not_stop_the_agent(tmp_path: Path, capsy
     journal.say("ready", {})
     journal.put(phase="ready")
     assert capsys.readouterr().err.count("going on in memory") == 1
-    directory.mkdir()
     journal.say("started", {})
+    directory.mkdir()
+    clock.step(1.0)
+    journal.retry()
 
     assert [m["seq"] for m in Journal(str(directory / "state.json"), clock, "boot-1").unacknowledged()] == [1, 2]
 
