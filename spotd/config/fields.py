@@ -136,6 +136,13 @@ Labels = Annotated[
 ]
 
 
+def filled(values: tuple[_T, ...]) -> tuple[_T, ...]:
+    """Refuse an empty list. After its items: pydantic's own `min_length` also complains when every item was refused."""
+    if not values:
+        raise refusal("is empty", "at least 1 is wanted")
+    return values
+
+
 def unique(values: tuple[_T, ...]) -> tuple[_T, ...]:
     """Refuse a list that names something twice."""
     seen: list[Any] = []

@@ -12,13 +12,13 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from spotd.config import validation
 from spotd.config.errors import ConfigError, Problem, dotted, printable
-from spotd.config.fields import NAME_PATTERN, CloudWord, Duration, Hook, Model, ProviderName, UsdPerHour, refusal, unique
+from spotd.config.fields import NAME_PATTERN, CloudWord, Duration, Hook, Model, ProviderName, UsdPerHour, filled, refusal, unique
 from spotd.config.quantities import kind_of, show_duration
 from spotd.config.regions import Unclear, Wanted, complete, misfit
 from spotd.config.yaml_tree import Tree, load
 from spotd.core.policy import Candidate, Policy, SpotHandlers
 
-_Words = Annotated[tuple[CloudWord, ...], Field(min_length=1, max_length=50, strict=False), AfterValidator(unique)]
+_Words = Annotated[tuple[CloudWord, ...], Field(max_length=50, strict=False), AfterValidator(filled), AfterValidator(unique)]
 
 
 class After(Model):
@@ -77,7 +77,7 @@ class SpotHandlersFile(Model):
 class PolicyFile(Model):
     """One policy; its name is the file's name without `.yaml`. `spot_handlers` alone can be a complete policy."""
 
-    candidates: Annotated[tuple[CandidateFile, ...], Field(min_length=1, max_length=50, strict=False)] | None = Field(
+    candidates: Annotated[tuple[CandidateFile, ...], Field(max_length=50, strict=False), AfterValidator(filled)] | None = Field(
         default=None,
         description="What may be bought. Default: `fallback_node` in the regions of `region_failover`.",
     )
