@@ -1,7 +1,9 @@
 """`plan(snapshot) -> Plan`: one function per concern, each action and each non-action with its reason.
 
-The rules below read one immutable snapshot and return decisions; they never see each other's. Where two concerns meet (an attempt ends, so a
-replacement is due) the engine folds the decisions and plans again until nothing is left to decide, so each rule stays as small as its concern.
+The rules below read one immutable snapshot and return decisions; they never see each other's. So a job's rules stop at the first that decides
+something: what the next one would see is out of date by then (a gate must not open for a job that just finished). Where two concerns meet (an
+attempt ends, so a replacement is due) the engine folds the decisions and plans again until nothing is left to decide, so each rule stays as
+small as its concern.
 """
 
 from __future__ import annotations
@@ -26,16 +28,23 @@ _JOB_RULES = (cancelling.cancel, ending.end_attempts, settling.settle, moving.mo
 def plan(snapshot: Snapshot) -> Plan:
     """Decide what to do now. Pure: the same snapshot gives the same plan; a plan carried out leaves nothing to plan."""
     findings = Findings(snapshot.now)
-    cases_now = cases(snapshot)
-    for case in cases_now:
-        for rule in _JOB_RULES:
-            rule(snapshot, case, findings)
-    placing.place(snapshot, cases_now, findings)
+    settled = [case for case in cases(snapshot) if not _decided(snapshot, case, findings)]
+    placing.place(snapshot, settled, findings)
     launching.resolve(snapshot, findings)
     terminating.terminate(snapshot, findings)
     terminating.end_strays(snapshot, findings)
     pricing.follow_prices(snapshot, findings)
     return findings.plan()
+
+
+def _decided(snapshot: Snapshot, case: Case, findings: Findings) -> bool:
+    """Whether one of the job's rules decided something; the rules after it look at the next snapshot."""
+    before = findings.count
+    for rule in _JOB_RULES:
+        rule(snapshot, case, findings)
+        if findings.count != before:
+            return True
+    return False
 
 
 def cases(snapshot: Snapshot) -> list[Case]:

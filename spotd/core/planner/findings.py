@@ -23,6 +23,11 @@ class Findings:
         self._holds: dict[str, Hold] = {}
         self._next_look: datetime | None = None
 
+    @property
+    def count(self) -> int:
+        """Decisions so far."""
+        return len(self._decisions)
+
     def decide(self, *events: Event, effect: Effect | None = None) -> None:
         """Record these events, then carry out the effect, if any."""
         self._decisions.append(Decision(events, effect))

@@ -44,8 +44,8 @@ Make = Callable[[datetime], Event]
 
 def _launched(stage: Stage) -> str:
     """Answer the pending launch effect with success; the instance's id."""
-    effect = stage.take()
-    assert isinstance(effect, Launch)
+    effect = next(e for e in stage.effects if isinstance(e, Launch))
+    stage.effects.remove(effect)
     token = effect.request.token
     stage.step(lambda at: LaunchSucceeded(at, token, f"i-{token[:8]}", at), done=[effect])
     return token
@@ -471,3 +471,27 @@ def test_the_ledger_follows_the_price() -> None:
     assert again == []
     assert stage.engine.world.intervals[first].price_usd_per_hour == Decimal("1.25")
     assert stage.engine.world.intervals[first].number == 2
+
+
+def test_a_job_that_finishes_while_a_successor_waits_at_the_gate_is_recorded() -> None:
+    """Simulation seed 42: the same plan ended the successor and opened its gate, so the exit could never be committed."""
+    stage = Stage(policy(spot_handlers=SpotHandlers(max_preemptions=0)))
+    stage.submit()
+    token = _running(stage)
+    stage.step(lambda at: CheckpointCommitted(at, token, Checkpoint("00001-000001", "job-1", 1, 1, 5, 1, 1, "s", at)))
+    stage.step(after=3700)
+    successor = _launched(stage)
+    recorded = stage.step(lambda at: AgentReady(at, successor, "00001-000001", 5, 1.0, 0.0, 0.0), lambda at: _exited(token, 0, at), after=60)
+    assert "JobFinished" in recorded
+    assert "GateOpened" not in recorded
+
+
+def test_a_price_seen_before_the_machine_ran_is_the_price_of_its_first_interval() -> None:
+    """Simulation seed 2: the ledger kept the price of the decision until the next sweep, though a later one was known when the machine ran."""
+    stage = Stage()
+    stage.submit()
+    stage.now += timedelta(seconds=30)
+    stage.price(default_prices() | {offer_key("east"): "1.50"})
+    token = _launched(stage)
+    interval = stage.engine.world.intervals[token]
+    assert (interval.price_usd_per_hour, interval.started_at) == (Decimal("1.50"), stage.engine.world.instances[token].launched_at)
