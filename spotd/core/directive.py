@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from spotd.core.attempt import AttemptState, DrainKind, DrainOrder
+from spotd.core.tries import is_current
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -35,6 +36,10 @@ def directive(world: World, instance_id: str, now: datetime) -> Directive:
     attempt = None if instance is None else world.attempts.get(instance.attempt_id)
     if instance is None or attempt is None:
         return _NOTHING_LEFT
+    if not is_current(attempt, instance):
+        # Another try took its place: the attempt's gate and its orders are not for this machine.
+        power_off = instance.terminate_requested_at is not None
+        return Directive(gate_open=False, drain=None, drain_seconds=None, stop="superseded", power_off=power_off)
     job = world.jobs.get(attempt.job_id)
     over = attempt.ended or job is None or job.outcome is not None
     stop = None

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from spotd.core.lifecycle import advance_attempt, advance_instance
+from spotd.core.tries import is_current
 from spotd.core.world import Changes, World
 
 if TYPE_CHECKING:
@@ -42,6 +43,11 @@ class Draft:
         self._intervals: dict[tuple[str, int], Interval] = {}
         self._cooldowns: dict[CooldownKey, Cooldown] = {}
         self._lifetimes: dict[OfferKey, Lifetime] = {}
+
+    def attempt_of(self, instance: Instance | None) -> Attempt | None:
+        """The attempt that an instance speaks for: none if another try took its place, or it is not in memory any more."""
+        attempt = None if instance is None else self.attempts.get(instance.attempt_id)
+        return attempt if attempt is not None and instance is not None and is_current(attempt, instance) else None
 
     def put_job(self, job: Job) -> None:
         """Write a job's row."""

@@ -11,6 +11,7 @@ from spotd.core.errors import ErrorKind, Scope
 from spotd.core.fold_cloud import count_preemption
 from spotd.core.lifecycle import AttemptTrigger
 from spotd.core.notice import NoticeKind
+from spotd.core.tries import is_current
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -31,12 +32,6 @@ if TYPE_CHECKING:
     )
 
 
-def attempt_of(draft: Draft, instance_id: str) -> Attempt | None:
-    """The attempt an instance belongs to, while it is in memory."""
-    instance = draft.instances.get(instance_id)
-    return None if instance is None else draft.attempts.get(instance.attempt_id)
-
-
 def end_attempt(draft: Draft, attempt: Attempt, reason: EndReason, at: datetime, detail: str = "") -> None:
     """An attempt is over. Its job waits again unless another attempt is under way."""
     if attempt.ended:
@@ -54,7 +49,7 @@ def end_attempt(draft: Draft, attempt: Attempt, reason: EndReason, at: datetime,
 def _cool_where_it_booted(draft: Draft, attempt: Attempt, at: datetime) -> None:
     """A place where machines do not come up is left alone for a while, like one without capacity."""
     for instance in draft.instances.values():
-        if instance.attempt_id == attempt.id and instance.live:
+        if is_current(attempt, instance) and instance.live:
             key = key_for(instance.request.offer, Scope.OFFER)
             draft.put_cooldown(after_failure(draft.cooldowns.get(key), key, ErrorKind.NO_CAPACITY, at))
 
@@ -74,7 +69,7 @@ def spoke(draft: Draft, event: AgentSpoke) -> None:
 
 def ready(draft: Draft, event: AgentReady) -> None:
     """It waits at the gate."""
-    attempt = attempt_of(draft, event.instance_id)
+    attempt = draft.attempt_of(draft.instances.get(event.instance_id))
     if attempt is None or attempt.state not in {AttemptState.PLACED, AttemptState.BOOTING, AttemptState.READY}:
         return
     attempt = draft.advance_attempt(attempt, AttemptTrigger.READY)
@@ -97,7 +92,7 @@ def ready(draft: Draft, event: AgentReady) -> None:
 
 def started(draft: Draft, event: WorkloadStarted) -> None:
     """The job's process exists."""
-    attempt = attempt_of(draft, event.instance_id)
+    attempt = draft.attempt_of(draft.instances.get(event.instance_id))
     if attempt is None or attempt.started_at is not None:
         return
     attempt = replace(attempt, started_at=event.at)
@@ -108,7 +103,7 @@ def started(draft: Draft, event: WorkloadStarted) -> None:
 
 def progressed(draft: Draft, event: ProgressReported) -> None:
     """How far it is. A late word about an ended attempt still tells how much was lost."""
-    attempt = attempt_of(draft, event.instance_id)
+    attempt = draft.attempt_of(draft.instances.get(event.instance_id))
     if attempt is None or (event.step, event.loss, event.gpu_util) == (attempt.step, attempt.loss, attempt.gpu_util):
         return
     step = attempt.step if event.step is None else event.step
@@ -136,7 +131,7 @@ def notice_seen(draft: Draft, event: NoticeSeen) -> None:
     draft.put_instance(instance)
     if merged.kind is NoticeKind.RECLAIM and (first or (was is not None and was.kind is not NoticeKind.RECLAIM)):
         count_preemption(draft, instance, event.at)
-    attempt = draft.attempts.get(instance.attempt_id)
+    attempt = draft.attempt_of(instance)
     if attempt is not None and attempt.state in {AttemptState.RUNNING, AttemptState.DRAINING}:
         attempt = draft.advance_attempt(attempt, AttemptTrigger.STOP_ORDERED)
         deadlines = [d for d in (attempt.deadline, merged.deadline) if d is not None]
@@ -152,7 +147,7 @@ def notice_cancelled(draft: Draft, event: NoticeCancelled) -> None:
     if instance is None or instance.notice is None or instance.notice.kind is not event.kind or not instance.live:
         return
     draft.put_instance(replace(instance, notice=None))
-    attempt = draft.attempts.get(instance.attempt_id)
+    attempt = draft.attempt_of(instance)
     if attempt is not None and attempt.preempted_at is not None:
         draft.put_attempt(replace(attempt, preempted_at=None))
 
@@ -160,7 +155,7 @@ def notice_cancelled(draft: Draft, event: NoticeCancelled) -> None:
 def checkpoint_committed(draft: Draft, event: CheckpointCommitted) -> None:
     """Its manifest exists, so it counts, whichever attempt left it and however late we hear."""
     draft.put_checkpoint(event.checkpoint)
-    attempt = attempt_of(draft, event.instance_id)
+    attempt = draft.attempt_of(draft.instances.get(event.instance_id))
     if attempt is not None and (attempt.checkpoint is None or attempt.checkpoint <= event.checkpoint.id):
         draft.put_attempt(
             replace(
@@ -174,7 +169,7 @@ def checkpoint_committed(draft: Draft, event: CheckpointCommitted) -> None:
 
 def drained(draft: Draft, event: WorkloadDrained) -> None:
     """The workload's processes are gone: from here on a replacement may run."""
-    attempt = attempt_of(draft, event.instance_id)
+    attempt = draft.attempt_of(draft.instances.get(event.instance_id))
     if attempt is None or attempt.stopped_at is not None:
         return
     attempt = replace(
@@ -206,7 +201,7 @@ def _drain_reason(draft: Draft, attempt: Attempt, instance_id: str) -> EndReason
 
 def exited(draft: Draft, event: WorkloadExited) -> None:
     """It ended by itself. What that means for the job is the planner's decision."""
-    attempt = attempt_of(draft, event.instance_id)
+    attempt = draft.attempt_of(draft.instances.get(event.instance_id))
     if attempt is None or attempt.stopped_at is not None:
         return
     step = attempt.step if event.step is None else event.step
@@ -217,7 +212,7 @@ def exited(draft: Draft, event: WorkloadExited) -> None:
 
 def start_failed(draft: Draft, event: StartFailed) -> None:
     """The workload could not be started here."""
-    attempt = attempt_of(draft, event.instance_id)
+    attempt = draft.attempt_of(draft.instances.get(event.instance_id))
     if attempt is None or attempt.stopped_at is not None:
         return
     attempt = replace(attempt, stopped_at=event.at, exit_code=event.code)

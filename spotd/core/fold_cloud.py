@@ -59,14 +59,14 @@ def launch_succeeded(draft: Draft, event: LaunchSucceeded) -> None:
     if instance is None or not instance.live:
         return
     instance = draft.advance_instance(instance, InstanceTrigger.LAUNCHED)
-    instance = replace(instance, provider_id=event.provider_id, error="", launched_at=instance.launched_at or event.launched_at)
+    instance = replace(instance, provider_id=event.provider_id, refusal=None, error="", launched_at=instance.launched_at or event.launched_at)
     draft.put_instance(instance)
     _exists(draft, instance, event.at)
 
 
 def _exists(draft: Draft, instance: Instance, at: datetime) -> None:
     """A machine was found to exist: its attempt boots, its job waits no longer, its billing began."""
-    attempt = draft.attempts.get(instance.attempt_id)
+    attempt = draft.attempt_of(instance)
     if attempt is not None and attempt.state is AttemptState.PLACED:
         attempt = draft.advance_attempt(attempt, AttemptTrigger.LAUNCHED)
         draft.put_attempt(replace(attempt, market=instance.request.offer.market, launched_at=at))
@@ -78,16 +78,22 @@ def _exists(draft: Draft, instance: Instance, at: datetime) -> None:
 
 
 def launch_refused(draft: Draft, event: LaunchRefused) -> None:
-    """Nothing was launched: cool the scope it is true of. Which offer comes next is the planner's choice."""
+    """Nothing was launched by this call: cool the scope it is true of. Which offer comes next is the planner's choice."""
     instance = draft.instances.get(event.instance_id)
     if instance is None or instance.state is not InstanceState.REQUESTED:
         # A listing proved that it exists after all; the machine is there whatever this answer says.
         return
-    instance = draft.advance_instance(instance, InstanceTrigger.REFUSED)
+    passing = event.kind in {ErrorKind.THROTTLED, ErrorKind.NOT_AUTHORIZED}
     error = f"{event.code}: {event.message}" if event.code else event.message
-    draft.put_instance(replace(instance, refusal=event.kind, error=error, ended_at=event.at, ended_by=EndedBy.NEVER_RAN, end_code=event.code))
+    if instance.launch_calls > 1:
+        # It says nothing about the call before, whose outcome is unknown and which may have launched a machine, or may do so yet.
+        refusal = instance.refusal if passing else event.kind
+        draft.put_instance(replace(instance, refusal=refusal, error=error, asked_at=event.at, asks=instance.asks + 1))
+    else:
+        instance = draft.advance_instance(instance, InstanceTrigger.REFUSED)
+        draft.put_instance(replace(instance, refusal=event.kind, error=error, ended_at=event.at, ended_by=EndedBy.NEVER_RAN, end_code=event.code))
     offer = instance.request.offer
-    if event.kind in {ErrorKind.THROTTLED, ErrorKind.NOT_AUTHORIZED}:
+    if passing:
         pause = _NOT_AUTHORIZED_PAUSE if event.retry_after_s is None else timedelta(seconds=event.retry_after_s)
         draft.suspended[offer.provider] = max(event.at + pause, draft.suspended.get(offer.provider, event.at))
     elif event.kind is not ErrorKind.INVALID_REQUEST:
@@ -147,6 +153,7 @@ def _sight(draft: Draft, instance: Instance, row: ObservedInstance, event: Liste
     instance = replace(
         instance,
         provider_id=row.provider_id,
+        refusal=None,
         launched_at=instance.launched_at or row.launched_at,
         absences=0,
         absent_since=None,
@@ -236,7 +243,7 @@ def count_preemption(draft: Draft, instance: Instance, at: datetime) -> None:
         return
     key = key_for(offer, Scope.ZONE)
     draft.put_cooldown(after_failure(draft.cooldowns.get(key), key, None, at))
-    attempt = draft.attempts.get(instance.attempt_id)
+    attempt = draft.attempt_of(instance)
     if attempt is not None and not attempt.ended and attempt.preempted_at is None:
         draft.put_attempt(replace(attempt, preempted_at=at))
 

@@ -15,6 +15,7 @@ from spotd.core.instance import Instance, LaunchRequest
 from spotd.core.job import Job
 from spotd.core.offer import Offer, OfferKey
 from spotd.core.policy import Policy
+from spotd.core.tries import is_current
 from spotd.core.world import World
 
 
@@ -147,11 +148,15 @@ class Case:
     #: Oldest first.
     attempts: tuple[Attempt, ...]
     instances: Mapping[str, tuple[Instance, ...]]
+    #: Attempts that are not over. Every rule asks for them, so they are found once.
+    active: tuple[Attempt, ...] = field(init=False)
 
-    @property
-    def active(self) -> tuple[Attempt, ...]:
-        """Attempts that are not over."""
-        return tuple(a for a in self.attempts if not a.ended)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "active", tuple(a for a in self.attempts if not a.ended))
+
+    def current(self, attempt: Attempt) -> tuple[Instance, ...]:
+        """The machine that speaks for an attempt, if one was asked for (one per rank)."""
+        return tuple(i for i in self.of(attempt) if is_current(attempt, i))
 
     def of(self, attempt: Attempt) -> tuple[Instance, ...]:
         """Every try of an attempt, oldest first."""

@@ -37,7 +37,7 @@ def end_attempts(snapshot: Snapshot, case: Case, findings: Findings) -> None:
 
 def _gone(snapshot: Snapshot, case: Case, attempt: Attempt) -> AttemptEnded | None:
     """One of its machines existed and is gone, so the attempt is over (a gang is 0 or N, facts/placement.md §1)."""
-    dead = [i for i in case.of(attempt) if not i.live and i.provider_id is not None]
+    dead = [i for i in case.current(attempt) if not i.live and i.provider_id is not None]
     if not dead:
         return None
     instance = dead[-1]
@@ -65,7 +65,7 @@ def _warned_before_it_ran(snapshot: Snapshot, case: Case, attempt: Attempt) -> A
     """There is nothing to save yet: do not let a workload begin on a machine that is going away (known-faults A.78)."""
     if attempt.may_have_run:
         return None
-    for instance in case.of(attempt):
+    for instance in case.current(attempt):
         if instance.live and instance.notice is not None:
             reason = EndReason.RECLAIMED if attempt.preempted_at is not None else EndReason.MAINTENANCE
             detail = f"{instance.provider_id or instance.id} got a {instance.notice.kind} notice before its workload ran"
@@ -77,7 +77,7 @@ def _boot_timed_out(snapshot: Snapshot, case: Case, attempt: Attempt, findings: 
     """Its agent never called, or stopped calling before the workload ran. Nothing ran, so nothing needs a fence."""
     if attempt.may_have_run or attempt.launched_at is None:
         return None
-    for instance in case.of(attempt):
+    for instance in case.current(attempt):
         facts = snapshot.providers.get(instance.request.offer.provider)
         if not instance.live or facts is None:
             continue
@@ -93,7 +93,7 @@ def _unreachable(snapshot: Snapshot, case: Case, attempt: Attempt, findings: Fin
     if not attempt.may_have_run:
         return None
     patience = None if case.policy is None else case.policy.replace_when_unreachable
-    for instance in case.of(attempt):
+    for instance in case.current(attempt):
         if not instance.live:
             continue
         if patience is not None:

@@ -28,7 +28,7 @@ def fence(snapshot: Snapshot, case: Case, attempt: Attempt) -> Fence:
     for other in case.attempts:
         if other.id == attempt.id or not other.may_have_run or _stopped(snapshot, case, other):
             continue
-        instances = [i for i in case.of(other) if i.live]
+        instances = [i for i in case.current(other) if i.live]
         state = ", ".join(f"{i.provider_id or i.id} is {i.state}" for i in instances)
         return Fence(open=False, waiting_for=other, detail=f"attempt {other.number} has not reported that it stopped; {state}")
     return Fence(open=True)
@@ -39,7 +39,7 @@ def _stopped(snapshot: Snapshot, case: Case, other: Attempt) -> bool:
     if other.stopped_at is not None:
         return True
     patience = None if case.policy is None else case.policy.replace_when_unreachable
-    return all(not i.live or presumed_stopped(snapshot, i, patience) for i in case.of(other))
+    return all(not i.live or presumed_stopped(snapshot, i, patience) for i in case.current(other))
 
 
 def presumed_stopped(snapshot: Snapshot, instance: Instance, patience: timedelta | None) -> bool:

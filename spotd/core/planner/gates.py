@@ -28,7 +28,7 @@ def open_gate(snapshot: Snapshot, case: Case, findings: Findings) -> None:
     if job.cancel_requested_at is not None or not ready:
         return
     attempt = ready[-1]
-    if any(i.live and i.notice is not None for i in case.of(attempt)):
+    if any(i.live and i.notice is not None for i in case.current(attempt)):
         return
     if job.not_before is not None and job.not_before > snapshot.now:
         findings.hold(job.id, HoldReason.BACKING_OFF, "an instance is ready; the job is run again after a back-off", job.not_before)

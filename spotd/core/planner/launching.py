@@ -38,7 +38,9 @@ def _resolve(snapshot: Snapshot, instance: Instance, is_wanted: bool, findings: 
         findings.decide(effect=Resolve(instance.request))
         return
     not_found = instance.not_found_at is not None and instance.not_found_at >= called
-    if not is_wanted and not_found and instance.absences >= PROOF:
+    # Refused when it was repeated: nobody repeats it again, but the call before may have launched it.
+    settled = not is_wanted or instance.refusal is not None
+    if settled and not_found and instance.absences >= PROOF:
         findings.decide(AbsenceProved(snapshot.now, instance.id))
         return
     if instance.asks >= _MANY_ASKS:
@@ -49,7 +51,7 @@ def _resolve(snapshot: Snapshot, instance: Instance, is_wanted: bool, findings: 
     if not findings.passed(asked, _wait(instance)):
         return
     suspended = snapshot.world.suspended.get(instance.request.offer.provider)
-    if is_wanted and not_found:
+    if not settled and not_found:
         if suspended is not None and suspended > snapshot.now:
             findings.look_at(suspended)
             return

@@ -81,8 +81,10 @@ def _next_try(case: Case, attempt: Attempt, findings: Findings) -> Attempt | Non
 
 
 def _given_up(instance: Instance, findings: Findings) -> bool:
-    unresolved = instance.state is InstanceState.REQUESTED and instance.asked_at is not None
-    return unresolved and findings.passed(instance.requested_at, UNRESOLVED_PATIENCE)
+    if instance.state is not InstanceState.REQUESTED or instance.asked_at is None or instance.nonce_sha256 is not None:
+        # Not asked yet; or it exists: its agent has called.
+        return False
+    return instance.refusal is not None or findings.passed(instance.requested_at, UNRESOLVED_PATIENCE)
 
 
 def _place(snapshot: Snapshot, case: Case, need: Purpose | Attempt, ranking: Ranking, findings: Findings) -> None:
@@ -154,7 +156,10 @@ def _said(found: Placement, because: str) -> Placement:
 
 def _unresolved_regions(case: Case) -> frozenset[tuple[str, str]]:
     return frozenset(
-        (i.request.offer.provider, i.request.offer.region) for a in case.active for i in case.of(a) if i.state is InstanceState.REQUESTED
+        (i.request.offer.provider, i.request.offer.region)
+        for a in case.active
+        for i in case.of(a)
+        if i.state is InstanceState.REQUESTED and i.refusal is None
     )
 
 

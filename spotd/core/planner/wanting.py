@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spotd.core.tries import is_current
+
 if TYPE_CHECKING:
     from spotd.core.world import World
 
 
 def wanted_instances(world: World) -> frozenset[str]:
     """The newest try of each rank of every attempt that goes on, of jobs that are not over."""
-    newest: dict[tuple[str, int], tuple[int, str]] = {}
+    wanted: set[str] = set()
     for instance in world.instances.values():
         attempt = world.attempts.get(instance.attempt_id)
         job = world.jobs.get(instance.job_id)
         if attempt is None or attempt.ended or job is None or job.outcome is not None:
             continue
-        key = (instance.attempt_id, instance.rank)
-        newest[key] = max(newest.get(key, (0, "")), (instance.try_number, instance.id))
-    return frozenset(identity for _, identity in newest.values())
+        if is_current(attempt, instance):
+            wanted.add(instance.id)
+    return frozenset(wanted)
