@@ -90,7 +90,7 @@ def _meaning(path: Path, error: BaseException | None) -> StoreError | None:
 def corrupt(path: Path, what: str) -> StoreCorrupt:
     """The sentence about a damaged file. It is never repaired or replaced by itself: it says which machines are ours."""
     return StoreCorrupt(
-        f"{path} is damaged ({what}). Stop spotd and restore it from a backup, or save what can be read with "
+        f"{path} is damaged ({' '.join(what.split())}). Stop spotd and restore it from a backup, or save what can be read with "
         f"`sqlite3 {path.name} .recover`. Do not delete it: it is the record of which instances are running."
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -13,7 +13,7 @@ from spotd.core.world import World
 from spotd.daemon import codec, database, schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from sqlalchemy.engine import Connection, Engine
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from spotd.core.job import Job
     from spotd.core.survival import Lifetime
     from spotd.core.world import Changes, Cooldown, CooldownKey
+
+_Value = TypeVar("_Value")
 
 
 class SqlStore:
@@ -82,14 +84,21 @@ class SqlStore:
             lifetimes = _bodies(connection, sa.select(schema.lifetimes.c.body))
         return World(
             deployment=self._deployment,
-            jobs={j.id: j for j in map(codec.job, jobs)},
-            attempts={a.id: a for a in map(codec.attempt, attempts)},
-            instances={i.id: i for i in map(codec.instance, instances)},
-            checkpoints=_by_job(map(codec.checkpoint, checkpoints)),
+            jobs={j.id: j for j in self._values(codec.job, jobs)},
+            attempts={a.id: a for a in self._values(codec.attempt, attempts)},
+            instances={i.id: i for i in self._values(codec.instance, instances)},
+            checkpoints=_by_job(self._values(codec.checkpoint, checkpoints)),
             intervals={row.instance_id: Interval(*row) for row in open_intervals},
-            cooldowns={c.key: c for c in map(codec.cooldown, cooldowns)},
-            lifetimes={x.offer: x for x in map(codec.lifetime, lifetimes)},
+            cooldowns={c.key: c for c in self._values(codec.cooldown, cooldowns)},
+            lifetimes={x.offer: x for x in self._values(codec.lifetime, lifetimes)},
         )
+
+    def _values(self, decode: Callable[[str], _Value], bodies: Sequence[str]) -> list[_Value]:
+        try:
+            return [decode(body) for body in bodies]
+        except ValueError as error:
+            # Starting without this row would forget a job or an instance that costs money.
+            raise database.corrupt(self._path, f"a row cannot be read: {error}") from error
 
     def commit(self, events: Sequence[Event], changes: Changes) -> None:
         """Write rows and journal durably in one transaction, or raise a StoreError and write nothing."""
@@ -104,6 +113,8 @@ class SqlStore:
             ("lifetimes", [_lifetime_row(x) for x in changes.lifetimes]),
         ]
         journaled = [event for event in events if event.journaled]
+        if not journaled and not any(values for _, values in rows):
+            return
         with database.told(self._path), self._engine.begin() as connection:
             for table, values in rows:
                 if values:

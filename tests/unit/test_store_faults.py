@@ -260,6 +260,19 @@ def test_a_damaged_file_is_refused(path: Path, damage: str) -> None:
     assert path.read_bytes() == bad
 
 
+def test_a_row_that_cannot_be_read_stops_the_start(path: Path) -> None:
+    """A daemon never starts without a job or an instance because their row is unreadable: it could launch a second one."""
+    filled(path)
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("""UPDATE jobs SET body = '{"id": "job-7"}' WHERE id = 'job-7'""")
+        other.commit()
+    store = SqlStore.open(path, DEPLOYMENT)
+    with pytest.raises(StoreCorrupt, match=r"a row cannot be read: .*spec.*restore it from a backup") as refused:
+        store.load()
+    assert "\n" not in str(refused.value)
+    store.close()
+
+
 def test_an_empty_file_is_a_new_database(path: Path) -> None:
     """A crash right after the file was created leaves nothing to repair."""
     path.touch()
