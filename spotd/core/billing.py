@@ -120,7 +120,9 @@ def charge(
         counted += length
         usd_microseconds += interval.price_usd_per_hour * length
     missing = max(terms.minimum_s * _MICROSECONDS - counted, 0)
-    usd_microseconds += intervals[-1].price_usd_per_hour * missing
+    # At the price in force when it ended: a change that was seen later costs nothing here either.
+    last = next((i for i in reversed(intervals) if i.started_at < until), intervals[0])
+    usd_microseconds += last.price_usd_per_hour * missing
     billed_seconds = Decimal(counted + missing) / _MICROSECONDS
     usd = usd_from(usd_microseconds)
     if credited(terms, speed, market, launched_at, ended_at, ended_by):

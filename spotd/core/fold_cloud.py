@@ -158,6 +158,8 @@ def _sight(draft: Draft, instance: Instance, row: ObservedInstance, event: Liste
         absences=0,
         absent_since=None,
     )
+    if row.state is ObservedState.ENDING and instance.ending_seen_at is None:
+        instance = replace(instance, ending_seen_at=event.at)
     if instance != was:
         draft.put_instance(instance)
     if was.live:
@@ -170,9 +172,9 @@ def _who_ended(instance: Instance, row: ObservedInstance) -> EndedBy:
     """The provider's word, corrected by our own journal: "the user did it" is us only if we asked (facts/reclaim.md §1.9)."""
     match row.ended_by:
         case EndedBy.US | EndedBy.EXTERNAL:
-            return EndedBy.US if instance.terminate_requested_at is not None else EndedBy.EXTERNAL
+            return EndedBy.US if instance.ended_by_us else EndedBy.EXTERNAL
         case None | EndedBy.UNKNOWN:
-            if instance.terminate_requested_at is not None:
+            if instance.ended_by_us:
                 return EndedBy.US
             return EndedBy.RECLAIM if instance.notice is not None else EndedBy.UNKNOWN
         case word:

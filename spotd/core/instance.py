@@ -96,6 +96,8 @@ class Instance:
     error: str = ""
     notice: Notice | None = None
     hint_at: datetime | None = None
+    #: When a listing first showed it on its way down.
+    ending_seen_at: datetime | None = None
     terminate_requested_at: datetime | None = None
     terminate_because: str = ""
     terminate_calls: int = 0
@@ -117,6 +119,12 @@ class Instance:
     def live(self) -> bool:
         """Whether it may exist and cost money."""
         return self.state is not InstanceState.GONE
+
+    @property
+    def ended_by_us(self) -> bool:
+        """Whether its end is our doing: we asked before it was seen to be on its way down."""
+        asked = self.terminate_requested_at
+        return asked is not None and (self.ending_seen_at is None or asked <= self.ending_seen_at)
 
 
 @unique

@@ -98,6 +98,12 @@ def test_nothing_is_charged_after_the_end() -> None:
     assert charge("aws", 1, Market.SPOT, [Interval("i", 1, PRICE, LAUNCHED)], LAUNCHED, after(100), EndedBy.US, NOW).usd == Decimal("0.1")
 
 
+def test_the_minimum_is_owed_at_the_price_in_force_at_the_end() -> None:
+    """Simulation seed 408: a price seen after the end of an instance of 48 s was charged for the rest of its first minute."""
+    intervals = [Interval("i", 1, PRICE, LAUNCHED, after(70)), Interval("i", 2, PRICE * 10, after(70), after(70))]
+    assert charge("aws", 1, Market.SPOT, intervals, LAUNCHED, after(48), EndedBy.US, NOW).usd == Decimal("0.06")
+
+
 def test_what_never_began_to_be_billed_is_free() -> None:
     """No launch time, no interval: pending, or refused."""
     assert charge("aws", 1, Market.SPOT, [], None, None, None, NOW).usd == 0

@@ -74,8 +74,9 @@ def _again(snapshot: Snapshot, instance: Instance, findings: Findings) -> None:
 
 
 def _ending_since(instance: Instance) -> datetime:
+    seen = instance.ending_seen_at or instance.requested_at
     notice = instance.notice
-    return (notice.deadline or notice.seen_at) if notice is not None else instance.requested_at
+    return seen if notice is None else max(seen, notice.deadline or notice.seen_at)
 
 
 def _overdue(snapshot: Snapshot, instance: Instance, findings: Findings) -> str | None:

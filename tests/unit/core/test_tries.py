@@ -126,3 +126,18 @@ def test_an_empty_pool_after_a_repeated_call_is_settled_by_listings() -> None:
             stage.step(lambda at: LaunchNotFound(at, token), done=[effect])
     assert _instance(stage, token).state is InstanceState.GONE
     assert _instance(stage, token).ended_by is EndedBy.NEVER_RAN
+
+
+def test_an_end_by_hand_that_is_first_seen_under_way_is_external() -> None:
+    """Simulation seed 480: we asked at once for the end of what somebody else was ending, and then took its end for our own doing."""
+    stage = Stage()
+    stage.submit()
+    effect = _pop(stage, Launch)
+    token = effect.request.token
+    stage.step(lambda at: LaunchSucceeded(at, token, "i-1", at), done=[effect])
+    stage.step(lambda at: AgentReady(at, token, None, None, 1.0, 0.0, 0.0))
+    offer = effect.request.offer
+    for state, by in ((ObservedState.ENDING, None), (ObservedState.GONE, EndedBy.US)):
+        row = ObservedInstance("i-1", token, offer.region, offer.zone, state, stage.now, stage.now if by else None, by, "")
+        stage.step(lambda at, row=row: Listed(at, at, "cloud", offer.region, (row,)), after=1200)  # type: ignore[misc]
+    assert _instance(stage, token).ended_by is EndedBy.EXTERNAL
