@@ -1,0 +1,62 @@
+"""Rule 6: a workload resumes from the newest committed checkpoint that verifies, or does not start."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spotd.core.events import CheckpointCommitted, GateOpened
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spotd.core.events import Event
+    from spotd.sim.checks import Checks
+    from spotd.sim.witness import Run
+
+
+class Checkpoints:
+    """Compares what a workload resumes from with what the object store held when its gate was opened."""
+
+    def __init__(self, checks: Checks) -> None:
+        self._checks = checks
+        #: (job, attempt number) -> when its gate was opened, in true time.
+        self._gates: dict[tuple[str, int], float] = {}
+        #: Starts that had to leave out a committed checkpoint of which the daemon never heard.
+        self.unheard = 0
+
+    def committed(self, events: Sequence[Event]) -> None:
+        """Note when the daemon learned of a checkpoint, and when a gate was opened."""
+        sim = self._checks.sim
+        for event in events:
+            if isinstance(event, CheckpointCommitted):
+                manifest = sim.shelf.get(event.checkpoint.job_id, event.checkpoint.id)
+                if manifest is None:
+                    self._checks.violated("checkpoints", f"{event.checkpoint.id} was recorded and has no manifest")
+                elif manifest.recorded_s is None:
+                    manifest.recorded_s = self._checks.now_s
+            elif isinstance(event, GateOpened):
+                attempt = sim.store.attempts[event.attempt_id]
+                self._gates[attempt.job_id, attempt.number] = self._checks.now_s
+
+    def workload_started(self, run: Run) -> None:
+        """Look at what it begins with."""
+        sim, job = self._checks.sim, run.work.job_id
+        opened = self._gates.get((job, run.attempt))
+        if opened is None:
+            self._checks.violated("gate", f"{job} runs in attempt {run.attempt}, whose gate was never opened")
+            return
+        where = f"{job}, attempt {run.attempt}"
+        if run.restored is not None:
+            manifest = sim.shelf.get(job, run.restored)
+            if manifest is None or not manifest.verifies:
+                self._checks.violated("checkpoints", f"{where} resumes from {run.restored}, which does not verify")
+                return
+        known = [m for m in sim.shelf.of(job) if m.recorded_s is not None and m.recorded_s <= opened]
+        sound = [m for m in known if m.verifies]
+        if sound and (run.restored is None or run.restored < sound[0].checkpoint):
+            self._checks.violated("checkpoints", f"{where} resumes from {run.restored or 'nothing'}, and {sound[0].checkpoint} was committed before")
+        elif known and not sound and run.restored is None:
+            self._checks.violated("checkpoints", f"{where} begins from zero, although its job had checkpoints")
+        newest = next((m for m in sim.shelf.of(job) if m.verifies and m.committed_s <= opened), None)
+        if newest is not None and (run.restored is None or newest.checkpoint > run.restored):
+            self.unheard += 1
