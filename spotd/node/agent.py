@@ -235,17 +235,26 @@ class Agent:
             return
         if not answer.gate_open and not self._run.launched:
             return
+        if not self._run.launched:
+            self._launch()
+        ended = self._run.exit()
+        if ended is not None and ended.error is not None:
+            self._say_exited(ended)
+        elif ended is not None or self._run.begun:
+            restored = self._journal.get("restored") or {}
+            resumed = {"restored_checkpoint": restored.get("checkpoint"), "restored_step": restored.get("step")}
+            self._journal.say("started", resumed, once="started", phase="running")
+            self._link.wake()
+
+    def _launch(self) -> None:
+        """Start the job's shim; `Task.exit` starts it again should we die on the way."""
         environment = self._places.environment(self._spec, os.environ, (self._journal.get("restored") or {}).get("path", ""))
         limit = leases.fence_s(self._spec.stop_when_unreachable_s, self._spec.notice_s)
         fence = None if limit is None else {"file": self._places.contact, "limit_s": limit}
-        if not self._run.launched:
+        if self._replicator is None:
             # Before the job begins: what lies in its directory now is no checkpoint of this attempt.
             self._follow()
         self._run.start(self._spec.run, self._places.work, environment, log=self._places.log, user=self._places.user, fence=fence)
-        restored = self._journal.get("restored") or {}
-        resumed = {"restored_checkpoint": restored.get("checkpoint"), "restored_step": restored.get("step")}
-        self._journal.say("started", resumed, once="started", phase="running")
-        self._link.wake()
 
     def _restores(self, answer: Answer) -> bool:
         """Whether a checkpoint newer than ours is there and being fetched, before the gate and at it; says so if it cannot be had."""

@@ -200,6 +200,8 @@ class Shim:
                 os.replace(self._path("exit.json.new"), self._path("exit.json"))
                 files.sync_directory(self._directory)
                 return
+            except FileNotFoundError:
+                return  # the whole directory was taken away: nobody is left to tell
             except OSError as problem:
                 self._log.write(f"spotd: cannot write the exit status: {problem}; trying again\n".encode())
                 time.sleep(1.0)

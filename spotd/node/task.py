@@ -52,6 +52,11 @@ class Task:
         """Whether it was ever started."""
         return os.path.exists(self._path("launch.json"))
 
+    @property
+    def begun(self) -> bool:
+        """Whether the command itself was seen to run, not only its shim."""
+        return (files.read_json(self._path("shim.json")) or {}).get("child") is not None
+
     def start(self, command: str, cwd: str, env: Mapping[str, str], **options: Any) -> None:
         """Start the shim with the command, once ever. *options*: log, user, output_limit, fence."""
         if not self.launched:

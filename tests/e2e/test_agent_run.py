@@ -90,6 +90,15 @@ def test_a_failed_setup_is_reported_and_the_job_is_not_started(world: World) -> 
     assert not (world.work / "started").exists()
 
 
+def test_a_job_whose_directory_is_gone_is_not_started(world: World) -> None:
+    """`started` is said of the job's process, never of an attempt to make one: this is `failed`, with the system's sentence."""
+    world.daemon.spec.update(setup="rm -rf ../work", run="true")
+    world.agent()
+
+    assert "FileNotFoundError" in world.message("failed")["detail"]
+    assert world.daemon.of_type("started") == []
+
+
 def test_a_workdir_with_the_wrong_sum_is_refused(world: World) -> None:
     """What was fetched is not what was announced: `failed` in phase workdir."""
     world.daemon.objects["/o/work"] = tar_of({"a": "b"})
