@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from spotd.core.survival import Lifetime
     from spotd.core.world import Cooldown, CooldownKey
 
+_NOWHERE: frozenset[tuple[str, str]] = frozenset()
 #: A spot price outside this share of the on-demand price is a wrong answer, not a bargain (known-faults B.3d #9156: a GPU at $0.01).
 _PLAUSIBLE = (Decimal("0.01"), Decimal("1.5"))
 
@@ -49,6 +50,13 @@ class Ranked:
     cost_usd_per_useful_hour: float
     #: Position of its region in the policy: the order among equals.
     preference: int
+    #: The on-demand price of the same type in the same region, where one is known: spot is never bought above it.
+    on_demand_usd_per_hour: Decimal | None = None
+
+    @property
+    def where(self) -> tuple[str, str]:
+        """Provider and region."""
+        return (self.offer.key.provider, self.offer.key.region)
 
     @property
     def order(self) -> tuple[float, int, OfferKey]:
@@ -68,8 +76,13 @@ class Ranking:
 class Placement:
     """The decision "on this offer, because …"."""
 
-    offer: Offer
+    entry: Ranked
     because: str
+
+    @property
+    def offer(self) -> Offer:
+        """What is bought."""
+        return self.entry.offer
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +97,7 @@ class NoPlacement:
 def rank(policy: Policy, offers: Mapping[OfferKey, Offer], lifetimes: Mapping[OfferKey, Lifetime], now: datetime) -> Ranking:
     """Rank the offers a policy allows."""
     allowed = _allowed(policy, offers)
-    on_demand = _on_demand_prices(allowed)
+    on_demand = _on_demand_prices(offers.values())
     ranked: list[Ranked] = []
     rejected: list[tuple[Offer, Rejection]] = []
     for offer, preference in allowed:
@@ -95,7 +108,7 @@ def rank(policy: Policy, offers: Mapping[OfferKey, Offer], lifetimes: Mapping[Of
             continue
         hazard = hazard_per_hour(offer.key, lifetimes, now)
         factor = overhead(hazard)
-        ranked.append(Ranked(offer, hazard, factor, float(offer.price_usd_per_hour) * factor, preference))
+        ranked.append(Ranked(offer, hazard, factor, float(offer.price_usd_per_hour) * factor, preference, reference))
     return Ranking(tuple(sorted(ranked, key=lambda r: r.order)), tuple(rejected))
 
 
@@ -125,9 +138,10 @@ def _allowed(policy: Policy, offers: Mapping[OfferKey, Offer]) -> list[tuple[Off
     return found
 
 
-def _on_demand_prices(allowed: Iterable[tuple[Offer, int]]) -> dict[tuple[str, str, str], Decimal]:
+def _on_demand_prices(offers: Iterable[Offer]) -> dict[tuple[str, str, str], Decimal]:
+    """Of every type, also of those the policy would not buy on demand: they are what a spot price is judged by."""
     prices: dict[tuple[str, str, str], Decimal] = {}
-    for offer, _ in allowed:
+    for offer in offers:
         if offer.key.market is Market.ON_DEMAND:
             where = (offer.key.provider, offer.key.region, offer.key.instance_type)
             prices[where] = min(offer.price_usd_per_hour, prices.get(where, offer.price_usd_per_hour))
@@ -151,27 +165,32 @@ def _rejection(policy: Policy, offer: Offer, on_demand: Decimal | None, now: dat
     return None
 
 
-def choose(
+@dataclass(frozen=True, slots=True)
+class Shortlist:
+    """The offers of one market that may be tried now, best first: the same for every job of a policy, so it is made once for all of them."""
+
+    market: Market
+    open: tuple[Ranked, ...]
+    #: How many may not be tried yet.
+    waiting: int
+    #: What to say when none is open.
+    nothing: NoPlacement
+
+
+def shortlist(
     ranking: Ranking,
     market: Market,
     cooldowns: Mapping[CooldownKey, Cooldown],
     suspended: Mapping[str, datetime],
-    shy_of: frozenset[tuple[str, str]],
     now: datetime,
-) -> Placement | NoPlacement:
-    """The best offer of one market that may be tried now.
-
-    `shy_of` are (provider, region) pairs where this job was reclaimed a moment ago: their offers come after all others, because reclaims of a
-    region come together (known-faults B.3b #10021), but they are not forbidden.
-    """
+) -> Shortlist:
+    """Leave out what cools down and providers that are suspended."""
     in_market = [r for r in ranking.ranked if r.offer.key.market is market]
-    if not in_market:
-        return _nothing(ranking, market)
     waits: list[tuple[datetime, HoldReason, str]] = []
     open_offers: list[Ranked] = []
     for entry in in_market:
         key = entry.offer.key
-        cooldown = cooling(key, cooldowns, now)
+        cooldown = cooling(key, cooldowns, now) if cooldowns else None
         pause = suspended.get(key.provider)
         if cooldown is not None:
             waits.append((cooldown.until, HoldReason.COOLING_DOWN, f"{key} is cooling down after {cooldown.cause or 'a reclaim'}"))
@@ -179,22 +198,38 @@ def choose(
             waits.append((pause, HoldReason.PROVIDER_SUSPENDED, f"provider {key.provider} is suspended"))
         else:
             open_offers.append(entry)
-    if not open_offers:
+    if waits:
         until, why, detail = min(waits, key=lambda w: w[0])
-        return NoPlacement(why, f"{len(waits)} {market} offers cannot be tried yet; first: {detail}", until)
-    best = min(open_offers, key=lambda r: ((r.offer.key.provider, r.offer.key.region) in shy_of, r.order))
-    return Placement(best.offer, _because(best, open_offers, len(waits), shy_of))
+        nothing = NoPlacement(why, f"{len(waits)} {market} offers cannot be tried yet; first: {detail}", until)
+    else:
+        nothing = _nothing(ranking, market)
+    return Shortlist(market, tuple(open_offers), len(waits), nothing)
 
 
-def _because(best: Ranked, open_offers: list[Ranked], cooling_down: int, shy_of: frozenset[tuple[str, str]]) -> str:
-    cheapest = min(open_offers, key=lambda r: r.order)
+def choose(offers: Shortlist, shy_of: frozenset[tuple[str, str]] = _NOWHERE, avoid: frozenset[tuple[str, str]] = _NOWHERE) -> Placement | NoPlacement:
+    """The best offer for one job.
+
+    `shy_of` are (provider, region) pairs where this job was reclaimed a moment ago: their offers come after all others, because reclaims of a
+    region come together (known-faults B.3b #10021), but they are not forbidden. `avoid` are pairs that must not be used at all now.
+    """
+    allowed = [r for r in offers.open if r.where not in avoid] if avoid else offers.open
+    if not allowed:
+        if not offers.open:
+            return offers.nothing
+        regions = ", ".join(sorted(region for _, region in avoid))
+        return NoPlacement(HoldReason.LAUNCHING, f"every open {offers.market} offer is in {regions}, where a launch call is not answered yet", None)
+    best = next((r for r in allowed if r.where not in shy_of), allowed[0]) if shy_of else allowed[0]
+    return Placement(best, _because(best, allowed[0], offers))
+
+
+def _because(best: Ranked, cheapest: Ranked, offers: Shortlist) -> str:
     text = (
         f"${best.cost_usd_per_useful_hour:.4f} per useful hour (price ${best.offer.price_usd_per_hour}, hazard {best.hazard_per_hour:.2f}/h), "
-        f"best of {len(open_offers)} {best.offer.key.market} offers"
+        f"best of {len(offers.open)} {offers.market} offers"
     )
-    if cooling_down:
-        text += f", {cooling_down} cooling down"
-    if cheapest is not best and shy_of:
+    if offers.waiting:
+        text += f", {offers.waiting} cooling down"
+    if cheapest is not best:
         text += f"; {cheapest.offer.key.region} is cheaper but the job was just reclaimed there"
     return text
 

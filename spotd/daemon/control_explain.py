@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from spotd.core.cooldown import cooling
 from spotd.core.fallback import SHY, market_for, preemptions, return_due, shy_regions
-from spotd.core.placement import Placement, choose, rank
+from spotd.core.placement import Placement, choose, rank, shortlist
 from spotd.daemon.control_views import View, hold_view, offer_view, priced_view, seconds_view, time_view, usd_view
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def _next(
     for market in (choice.first, choice.then):
         if market is None:
             continue
-        found = choose(ranking, market, snapshot.world.cooldowns, snapshot.world.suspended, shy, snapshot.now)
+        found = choose(shortlist(ranking, market, snapshot.world.cooldowns, snapshot.world.suspended, snapshot.now), shy)
         if isinstance(found, Placement):
             return {"offer": offer_view(found.offer.key), "because": found.because, "why": None, "detail": None, "until": None}
     if found is None or isinstance(found, Placement):

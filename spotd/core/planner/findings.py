@@ -8,7 +8,9 @@ from spotd.core.events import AlarmKind, AlarmRaised
 from spotd.core.plan import Decision, Hold, HoldReason, Plan
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime, timedelta
+    from decimal import Decimal
 
     from spotd.core.events import Event
     from spotd.core.plan import Effect, Snapshot
@@ -22,11 +24,18 @@ class Findings:
         self._decisions: list[Decision] = []
         self._holds: dict[str, Hold] = {}
         self._next_look: datetime | None = None
+        self._known: dict[str, Decimal | None] = {}
 
     @property
     def count(self) -> int:
         """Decisions so far."""
         return len(self._decisions)
+
+    def once(self, key: str, compute: Callable[[], Decimal | None]) -> Decimal | None:
+        """A value that is the same for many jobs of one plan: computed for the first that asks."""
+        if key not in self._known:
+            self._known[key] = compute()
+        return self._known[key]
 
     def decide(self, *events: Event, effect: Effect | None = None) -> None:
         """Record these events, then carry out the effect, if any."""

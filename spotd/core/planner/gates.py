@@ -14,6 +14,7 @@ from spotd.core.planner.fence import fence
 if TYPE_CHECKING:
     from spotd.core.plan import Case, Snapshot
     from spotd.core.planner.findings import Findings
+    from spotd.core.policy import Policy
 
 
 def open_gate(snapshot: Snapshot, case: Case, findings: Findings) -> None:
@@ -37,14 +38,16 @@ def open_gate(snapshot: Snapshot, case: Case, findings: Findings) -> None:
     if not closed.open:
         findings.hold(job.id, HoldReason.FENCE, closed.detail)
         return
-    findings.decide(GateOpened(snapshot.now, attempt.id, baseline_price(snapshot, case), "no earlier workload of the job can run any more"))
+    findings.decide(GateOpened(snapshot.now, attempt.id, _baseline(snapshot, case, findings), "no earlier workload of the job can run any more"))
 
 
-def baseline_price(snapshot: Snapshot, case: Case) -> Decimal | None:
-    """What the job's user would have paid per hour: `fallback_node`, else the cheapest allowed on-demand offer, at this time's price (DESIGN §9)."""
+def _baseline(snapshot: Snapshot, case: Case, findings: Findings) -> Decimal | None:
     policy = case.policy
-    if policy is None:
-        return None
+    return None if policy is None else findings.once(f"baseline/{policy.name}", lambda: baseline_price(snapshot, policy))
+
+
+def baseline_price(snapshot: Snapshot, policy: Policy) -> Decimal | None:
+    """What the job's user would have paid per hour: `fallback_node`, else the cheapest allowed on-demand offer, at this time's price (DESIGN §9)."""
     fallback = policy.spot_handlers.fallback_node
     prices = [
         offer.price_usd_per_hour

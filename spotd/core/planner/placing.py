@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from spotd.core.fallback import market_for, shy_regions
 from spotd.core.ids import attempt_id, instance_id
 from spotd.core.instance import Instance, InstanceState, LaunchRequest
 from spotd.core.offer import Market
-from spotd.core.placement import NoPlacement, Placement, Ranking, choose, rank
+from spotd.core.placement import NoPlacement, Placement, Shortlist, choose, rank, shortlist
 from spotd.core.plan import HoldReason, Launch
 from spotd.core.planner.moving import wanted
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from spotd.core.plan import Case, Snapshot
     from spotd.core.planner.findings import Findings
     from spotd.core.policy import Policy
+
+Shortlists = Mapping[Market, Shortlist]
 
 #: A launch call whose outcome stays unknown this long does not hold the job up: it is tried in another region, and what became of the call
 #: is found out beside that. Its workload could not run anyway: the gate is the attempt's.
@@ -33,7 +36,7 @@ _TO_SETTLE = {EndReason.EXITED, EndReason.FAILED_TO_START, EndReason.GUEST_SHUTD
 
 def place(snapshot: Snapshot, cases: list[Case], findings: Findings) -> None:
     """Place every job that needs it. Offers are ranked once for each policy."""
-    rankings: dict[str, Ranking] = {}
+    lists: dict[str, Shortlists] = {}
     for case in cases:
         if case.job.cancel_requested_at is not None or case.invalid_try is not None:
             continue
@@ -45,9 +48,16 @@ def place(snapshot: Snapshot, cases: list[Case], findings: Findings) -> None:
         need = _need(snapshot, case, findings)
         if need is None:
             continue
-        if case.policy.name not in rankings:
-            rankings[case.policy.name] = rank(case.policy, snapshot.offers, snapshot.world.lifetimes, snapshot.now)
-        _place(snapshot, case, need, rankings[case.policy.name], findings)
+        if case.policy.name not in lists:
+            lists[case.policy.name] = shortlists(snapshot, case.policy)
+        _place(snapshot, case, need, lists[case.policy.name], findings)
+
+
+def shortlists(snapshot: Snapshot, policy: Policy) -> Shortlists:
+    """What a policy may buy now, by market."""
+    world = snapshot.world
+    ranking = rank(policy, snapshot.offers, world.lifetimes, snapshot.now)
+    return {market: shortlist(ranking, market, world.cooldowns, world.suspended, snapshot.now) for market in Market}
 
 
 def _need(snapshot: Snapshot, case: Case, findings: Findings) -> Purpose | Attempt | None:
@@ -87,13 +97,13 @@ def _given_up(instance: Instance, findings: Findings) -> bool:
     return instance.refusal is not None or findings.passed(instance.requested_at, UNRESOLVED_PATIENCE)
 
 
-def _place(snapshot: Snapshot, case: Case, need: Purpose | Attempt, ranking: Ranking, findings: Findings) -> None:
+def _place(snapshot: Snapshot, case: Case, need: Purpose | Attempt, lists: Shortlists, findings: Findings) -> None:
     policy = case.policy
     if policy is None:
         return
     purpose = need if isinstance(need, Purpose) else need.purpose
     runs = any(a.state is AttemptState.RUNNING for a in case.active)
-    found = _choose(snapshot, case, policy, ranking, only_spot=purpose is Purpose.RETURN and runs)
+    found = _choose(snapshot, case, policy, lists, only_spot=purpose is Purpose.RETURN and runs)
     if isinstance(found, NoPlacement):
         if not any(a.may_have_run for a in case.active):
             findings.hold(case.job.id, found.why, found.detail, found.until)
@@ -111,47 +121,44 @@ def _place(snapshot: Snapshot, case: Case, need: Purpose | Attempt, ranking: Ran
         findings.decide(requested, effect=Launch(instance.request))
 
 
-def _choose(snapshot: Snapshot, case: Case, policy: Policy, ranking: Ranking, *, only_spot: bool) -> Placement | NoPlacement:
-    where = {a.id: (i.request.offer.provider, i.request.offer.region) for a in case.attempts for i in case.of(a)}
-    shy = shy_regions(case.attempts, where, snapshot.now)
-    unresolved = _unresolved_regions(case)
-    if unresolved:
-        ranking = Ranking(tuple(r for r in ranking.ranked if (r.offer.key.provider, r.offer.key.region) not in unresolved), ranking.rejected)
-    world = snapshot.world
-
-    def best(market: Market) -> Placement | NoPlacement:
-        return choose(ranking, market, world.cooldowns, world.suspended, shy, snapshot.now)
-
+def _choose(snapshot: Snapshot, case: Case, policy: Policy, lists: Shortlists, *, only_spot: bool) -> Placement | NoPlacement:
+    shy = shy_regions(case.attempts, _regions(case), snapshot.now)
+    avoid = _unresolved_regions(case)
+    spot = choose(lists[Market.SPOT], shy, avoid)
     if only_spot:
-        return best(Market.SPOT)
+        return spot
+    on_demand = choose(lists[Market.ON_DEMAND], shy, avoid)
     choice = market_for(case.job, policy, case.attempts, snapshot.now)
-    first = best(choice.first)
     if choice.first is Market.ON_DEMAND:
-        if isinstance(first, NoPlacement):
-            return NoPlacement(first.why, f"{choice.because}; {first.detail}", first.until)
-        return _said(first, choice.because)
-    if isinstance(first, NoPlacement) and choice.then is not None:
-        second = best(choice.then)
-        return first if isinstance(second, NoPlacement) else _said(second, choice.because)
-    if isinstance(first, Placement):
-        return _unless_dearer(first, best(Market.ON_DEMAND), ranking)
-    if first.why is HoldReason.TOO_EXPENSIVE and isinstance(second := best(Market.ON_DEMAND), Placement):
-        return _said(second, "every spot offer is dearer than on-demand or above the cap")
-    return first
-
-
-def _unless_dearer(spot: Placement, on_demand: Placement | NoPlacement, ranking: Ranking) -> Placement:
-    """On-demand at once where the expected cost of spot is not below it (known-faults A.46, A.94)."""
+        if isinstance(on_demand, NoPlacement):
+            return NoPlacement(on_demand.why, f"{choice.because}; {on_demand.detail}", on_demand.until)
+        return _said(on_demand, choice.because)
     if isinstance(on_demand, NoPlacement):
         return spot
-    cost = {r.offer.key: r.cost_usd_per_useful_hour for r in ranking.ranked}
-    if cost[spot.offer.key] < cost[on_demand.offer.key]:
+    if isinstance(spot, NoPlacement):
+        if choice.then is not None:
+            return _said(on_demand, choice.because)
+        if spot.why is HoldReason.TOO_EXPENSIVE:
+            return _said(on_demand, "every spot offer is dearer than on-demand or above the cap")
         return spot
-    return _said(on_demand, f"spot would cost ${cost[spot.offer.key]:.4f} per useful hour, on-demand ${cost[on_demand.offer.key]:.4f}")
+    return _unless_dearer(spot, on_demand)
+
+
+def _regions(case: Case) -> dict[str, tuple[str, str]]:
+    """Where each attempt is or was."""
+    return {a.id: (i.request.offer.provider, i.request.offer.region) for a in case.attempts for i in case.current(a)}
+
+
+def _unless_dearer(spot: Placement, on_demand: Placement) -> Placement:
+    """On-demand at once where the expected cost of spot is not below it (known-faults A.46, A.94)."""
+    costs = spot.entry.cost_usd_per_useful_hour, on_demand.entry.cost_usd_per_useful_hour
+    if costs[0] < costs[1]:
+        return spot
+    return _said(on_demand, f"spot would cost ${costs[0]:.4f} per useful hour, on-demand ${costs[1]:.4f}")
 
 
 def _said(found: Placement, because: str) -> Placement:
-    return Placement(found.offer, f"{because}; {found.because}")
+    return Placement(found.entry, f"{because}; {found.because}")
 
 
 def _unresolved_regions(case: Case) -> frozenset[tuple[str, str]]:
@@ -174,7 +181,7 @@ def _instance(snapshot: Snapshot, case: Case, policy: Policy, attempt: str, numb
         attempt=number,
         rank=0,
         offer=key,
-        max_price_usd_per_hour=_price_cap(snapshot, policy, found),
+        max_price_usd_per_hour=_price_cap(policy, found),
         expires_at=snapshot.now + policy.max_run_duration + _EXPIRY_ROOM,
         labels=case.job.spec.labels,
     )
@@ -191,15 +198,9 @@ def _instance(snapshot: Snapshot, case: Case, policy: Policy, attempt: str, numb
     )
 
 
-def _price_cap(snapshot: Snapshot, policy: Policy, found: Placement) -> Decimal | None:
+def _price_cap(policy: Policy, found: Placement) -> Decimal | None:
     """Spot never above the policy's cap nor above the on-demand price of the same type in the same region."""
-    key = found.offer.key
-    if key.market is not Market.SPOT:
+    if found.offer.key.market is not Market.SPOT:
         return None
-    on_demand = [
-        o.price_usd_per_hour
-        for k, o in snapshot.offers.items()
-        if k.market is Market.ON_DEMAND and (k.provider, k.region, k.instance_type) == (key.provider, key.region, key.instance_type)
-    ]
-    caps = [c for c in (policy.max_hourly_price_usd, min(on_demand, default=None)) if c is not None]
+    caps = [c for c in (policy.max_hourly_price_usd, found.entry.on_demand_usd_per_hour) if c is not None]
     return min(caps, default=None)

@@ -10,7 +10,7 @@ import pytest
 from spotd.core.cooldown import after_failure, key_for
 from spotd.core.errors import ErrorKind, Scope
 from spotd.core.offer import Market, Offer, OfferKey
-from spotd.core.placement import NoPlacement, Placement, Rejection, choose, rank
+from spotd.core.placement import NoPlacement, Placement, Rejection, choose, rank, shortlist
 from spotd.core.plan import HoldReason
 from spotd.core.policy import Candidate, SpotHandlers
 from spotd.core.survival import Lifetime
@@ -23,8 +23,9 @@ def _offers(prices: dict[OfferKey, str]) -> dict[OfferKey, Offer]:
 
 def _pick(prices: dict[OfferKey, str], market: Market = Market.SPOT, **more: object) -> Placement | NoPlacement:
     ranking = rank(policy(), _offers(prices), {}, START)
-    values: dict[str, object] = {"cooldowns": {}, "suspended": {}, "shy_of": frozenset(), "now": START}
-    return choose(ranking, market, **(values | more))  # type: ignore[arg-type]
+    values: dict[str, object] = {"cooldowns": {}, "suspended": {}, "now": START}
+    shy = more.pop("shy_of", frozenset())
+    return choose(shortlist(ranking, market, **(values | more)), shy)  # type: ignore[arg-type]
 
 
 def test_cheapest_useful_hour_comes_first() -> None:
@@ -75,7 +76,7 @@ def test_prices_grow_too_old() -> None:
     """An offer last seen longer ago than max_price_age is not bought, and the hold says so."""
     ranking = rank(policy(max_price_age=timedelta(hours=1)), _offers(default_prices()), {}, START + timedelta(hours=2))
 
-    found = choose(ranking, Market.SPOT, {}, {}, frozenset(), START + timedelta(hours=2))
+    found = choose(shortlist(ranking, Market.SPOT, {}, {}, START + timedelta(hours=2)))
 
     assert isinstance(found, NoPlacement)
     assert found.why is HoldReason.PRICES_TOO_OLD
