@@ -76,6 +76,8 @@ class DrainKind(StrEnum):
     CANCEL = "cancel"
     MAINTENANCE = "maintenance"
     DISPLACED = "displaced"
+    #: The provider takes the instance back, and told us: its agent may not have seen it.
+    RECLAIM = "reclaim"
 
     @property
     def end_reason(self) -> EndReason:
@@ -89,6 +91,7 @@ _END_REASONS = {
     DrainKind.CANCEL: EndReason.CANCELLED,
     DrainKind.MAINTENANCE: EndReason.MAINTENANCE,
     DrainKind.DISPLACED: EndReason.DISPLACED,
+    DrainKind.RECLAIM: EndReason.RECLAIMED,
 }
 
 

@@ -6,6 +6,8 @@ good (A.37): so each failure in a row doubles the time up to a cap, and a quiet 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, assert_never
 
@@ -14,8 +16,6 @@ from spotd.core.errors import ErrorKind, Scope
 from spotd.core.world import ANY, Cooldown, CooldownKey
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from spotd.core.offer import OfferKey
 
 #: An empty pool is worth asking again after some three minutes (what Karpenter uses, facts/reclaim.md §1.10).
@@ -63,8 +63,27 @@ def after_failure(past: Cooldown | None, key: CooldownKey, cause: ErrorKind | No
     return Cooldown(key, until, failures, cause, now)
 
 
-def cooling(offer: OfferKey, cooldowns: Mapping[CooldownKey, Cooldown], now: datetime) -> Cooldown | None:
-    """The cooldown that keeps this offer from being tried now (the longest of those that cover it), if any."""
-    keys = (key_for(offer, scope) for scope in Scope)
-    active = [c for k in keys if (c := cooldowns.get(k)) is not None and c.until > now]
-    return max(active, key=lambda c: c.until, default=None)
+@dataclass(frozen=True, slots=True)
+class Cooling:
+    """The cooldowns in force at one instant, made once for a plan that asks about thousands of offers."""
+
+    _in_force: Mapping[tuple[str, ...], Cooldown]
+
+    @classmethod
+    def at(cls, cooldowns: Mapping[CooldownKey, Cooldown], now: datetime) -> Cooling:
+        """Those that have not ended."""
+        return cls(
+            {(k.provider, k.market.value, k.region, k.zone, k.instance_type): cooldown for k, cooldown in cooldowns.items() if cooldown.until > now}
+        )
+
+    def of(self, offer: OfferKey) -> Cooldown | None:
+        """The cooldown that keeps this offer from being tried (the longest of those that cover it), if any."""
+        if not self._in_force:
+            return None
+        provider, region, zone, kind, market = offer.provider, offer.region, offer.zone, offer.instance_type, offer.market.value
+        found = [
+            cooldown
+            for scope in ((region, zone, kind), (region, zone, ANY), (region, ANY, ANY), (ANY, ANY, ANY))
+            if (cooldown := self._in_force.get((provider, market, *scope))) is not None
+        ]
+        return max(found, key=lambda c: c.until) if found else None

@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from spotd.core.attempt import AttemptState, DrainKind, DrainOrder
+from spotd.core.notice import NoticeKind
 from spotd.core.tries import is_current
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from spotd.core.attempt import Attempt
+    from spotd.core.instance import Instance
     from spotd.core.world import World
 
 
@@ -27,6 +30,8 @@ class Directive:
     power_off: bool
 
 
+#: A shutdown is the machine's own word: there is nobody to pass it on to.
+_NOTICES = {NoticeKind.RECLAIM: DrainKind.RECLAIM, NoticeKind.MAINTENANCE: DrainKind.MAINTENANCE}
 _NOTHING_LEFT = Directive(gate_open=False, drain=None, drain_seconds=None, stop="ended", power_off=True)
 
 
@@ -45,7 +50,7 @@ def directive(world: World, instance_id: str, now: datetime) -> Directive:
     stop = None
     if over and attempt.stopped_at is None:
         stop = "ended" if job is None or job.outcome is not None else "superseded"
-    drain = attempt.drain if attempt.state is AttemptState.DRAINING else None
+    drain = _drain(attempt, instance) if attempt.state is AttemptState.DRAINING else None
     return Directive(
         gate_open=attempt.state in {AttemptState.RUNNING, AttemptState.DRAINING} and attempt.may_have_run,
         drain=drain,
@@ -53,6 +58,20 @@ def directive(world: World, instance_id: str, now: datetime) -> Directive:
         stop=stop,
         power_off=over and instance.terminate_requested_at is not None,
     )
+
+
+def _drain(attempt: Attempt, instance: Instance) -> DrainOrder | None:
+    """Our order, or what the provider told us about this machine: the earlier deadline counts.
+
+    Its agent may be blind for what its metadata server says (facts/reclaim.md §0.2: channels fail one by one), so a warning that reached us by
+    another channel is passed on. One that the agent has seen itself changes nothing there: a second cause only brings a deadline forward.
+    """
+    kind = None if instance.notice is None else _NOTICES.get(instance.notice.kind)
+    if instance.notice is None or kind is None or instance.notice.deadline is None:
+        return attempt.drain
+    if attempt.drain is not None and attempt.drain.deadline <= instance.notice.deadline:
+        return attempt.drain
+    return DrainOrder(f"{attempt.id}/{kind.value}", kind, instance.notice.seen_at, instance.notice.deadline)
 
 
 def wire_kind(kind: DrainKind) -> str:

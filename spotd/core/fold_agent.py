@@ -132,7 +132,7 @@ def notice_seen(draft: Draft, event: NoticeSeen) -> None:
     if merged.kind is NoticeKind.RECLAIM and (first or (was is not None and was.kind is not NoticeKind.RECLAIM)):
         count_preemption(draft, instance, event.at)
     attempt = draft.attempt_of(instance)
-    if attempt is not None and attempt.state in {AttemptState.RUNNING, AttemptState.DRAINING}:
+    if attempt is not None and attempt.state in {AttemptState.RUNNING, AttemptState.DRAINING} and merged.imminent(event.at):
         attempt = draft.advance_attempt(attempt, AttemptTrigger.STOP_ORDERED)
         deadlines = [d for d in (attempt.deadline, merged.deadline) if d is not None]
         draft.put_attempt(replace(attempt, draining_since=attempt.draining_since or event.at, deadline=min(deadlines, default=None)))

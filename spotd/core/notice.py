@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum, unique
+
+#: What is further away than this is planned for, not answered.
+_SOON = timedelta(minutes=5)
 
 
 @unique
@@ -42,6 +45,12 @@ class Notice:
     seen_at: datetime
     #: None: no deadline is known (a rebalance hint).
     deadline: datetime | None
+
+    def imminent(self, now: datetime) -> bool:
+        """Whether the job must stop now. Maintenance is announced days ahead (facts/reclaim.md §1.1): there is time to move first."""
+        if self.kind is not NoticeKind.MAINTENANCE or self.deadline is None:
+            return self.kind.stops_job
+        return self.deadline - now <= _SOON
 
     def merged(self, other: Notice) -> Notice:
         """This notice after a second channel (or a second reading) said `other` about the same instance and kind."""

@@ -13,7 +13,7 @@ from decimal import Decimal
 from enum import StrEnum, unique
 from typing import TYPE_CHECKING
 
-from spotd.core.cooldown import cooling
+from spotd.core.cooldown import Cooling
 from spotd.core.offer import Market, Offer, OfferKey
 from spotd.core.plan import HoldReason
 from spotd.core.survival import hazard_per_hour, overhead
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from spotd.core.policy import Policy
     from spotd.core.survival import Lifetime
-    from spotd.core.world import Cooldown, CooldownKey
 
 _NOWHERE: frozenset[tuple[str, str]] = frozenset()
 #: A spot price outside this share of the on-demand price is a wrong answer, not a bargain (known-faults B.3d #9156: a GPU at $0.01).
@@ -180,7 +179,7 @@ class Shortlist:
 def shortlist(
     ranking: Ranking,
     market: Market,
-    cooldowns: Mapping[CooldownKey, Cooldown],
+    cooldowns: Cooling,
     suspended: Mapping[str, datetime],
     now: datetime,
 ) -> Shortlist:
@@ -190,7 +189,7 @@ def shortlist(
     open_offers: list[Ranked] = []
     for entry in in_market:
         key = entry.offer.key
-        cooldown = cooling(key, cooldowns, now) if cooldowns else None
+        cooldown = cooldowns.of(key)
         pause = suspended.get(key.provider)
         if cooldown is not None:
             waits.append((cooldown.until, HoldReason.COOLING_DOWN, f"{key} is cooling down after {cooldown.cause or 'a reclaim'}"))

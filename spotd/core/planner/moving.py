@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from spotd.core.attempt import Attempt, AttemptState, DrainKind, Purpose
 from spotd.core.events import DrainOrdered
 from spotd.core.fallback import return_due
+from spotd.core.notice import NoticeKind
 from spotd.core.planner.orders import drain_order
 
 if TYPE_CHECKING:
@@ -26,9 +27,9 @@ def wanted(case: Case, attempt: Attempt, findings: Findings) -> Purpose | None:
     policy = case.policy
     if policy is None or attempt.state is not AttemptState.RUNNING:
         return None
-    until = leave_at(attempt, policy)
-    if until is not None and findings.passed(until, timedelta(0)):
-        return Purpose.MOVE
+    for until in (leave_at(attempt, policy), _maintenance(case, attempt)):
+        if until is not None and findings.passed(until, timedelta(0)):
+            return Purpose.MOVE
     due = return_due(attempt, case.attempts, policy)
     if due is not None and findings.passed(due, timedelta(0)):
         return Purpose.RETURN
@@ -42,6 +43,12 @@ def leave_at(attempt: Attempt, policy: Policy) -> datetime | None:
     return attempt.launched_at + policy.max_run_duration - min(policy.max_run_duration / 10, _LONGEST_MARGIN)
 
 
+def _maintenance(case: Case, attempt: Attempt) -> datetime | None:
+    """When to leave a machine whose maintenance is announced: early enough to boot, restore and save elsewhere."""
+    notices = (i.notice for i in case.current(attempt) if i.live and i.notice is not None and i.notice.kind is NoticeKind.MAINTENANCE)
+    return min((notice.deadline - _LONGEST_MARGIN for notice in notices if notice.deadline is not None), default=None)
+
+
 def move(snapshot: Snapshot, case: Case, findings: Findings) -> None:
     """The successor waits at the gate: ask the running attempt to save and stop, at a checkpoint boundary."""
     if case.job.cancel_requested_at is not None or case.policy is None:
@@ -51,6 +58,8 @@ def move(snapshot: Snapshot, case: Case, findings: Findings) -> None:
     if running is None or successor is None or successor.number <= running.number or successor.ready_at is None:
         return
     kind = DrainKind.RETURN if successor.purpose is Purpose.RETURN else DrainKind.MOVE
+    if kind is DrainKind.MOVE and _maintenance(case, running) is not None:
+        kind = DrainKind.MAINTENANCE
     boundary = running.checkpoint_at is not None and running.checkpoint_at >= successor.ready_at
     # A job with a long interval is not waited for at double price: it is asked to save half-way through the successor's idle time.
     if boundary or findings.passed(successor.ready_at, case.policy.idle_timeout / 2):

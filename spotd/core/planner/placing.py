@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from spotd.core.attempt import Attempt, AttemptState, EndReason, Purpose
+from spotd.core.cooldown import Cooling
 from spotd.core.events import AttemptPlaced, LaunchRequested
 from spotd.core.fallback import market_for, shy_regions
 from spotd.core.ids import attempt_id, instance_id
@@ -37,6 +38,7 @@ _TO_SETTLE = {EndReason.EXITED, EndReason.FAILED_TO_START, EndReason.GUEST_SHUTD
 def place(snapshot: Snapshot, cases: list[Case], findings: Findings) -> None:
     """Place every job that needs it. Offers are ranked once for each policy."""
     lists: dict[str, Shortlists] = {}
+    cooldowns = Cooling.at(snapshot.world.cooldowns, snapshot.now)
     for case in cases:
         if case.job.cancel_requested_at is not None or case.invalid_try is not None:
             continue
@@ -49,15 +51,15 @@ def place(snapshot: Snapshot, cases: list[Case], findings: Findings) -> None:
         if need is None:
             continue
         if case.policy.name not in lists:
-            lists[case.policy.name] = shortlists(snapshot, case.policy)
+            lists[case.policy.name] = shortlists(snapshot, case.policy, cooldowns)
         _place(snapshot, case, need, lists[case.policy.name], findings)
 
 
-def shortlists(snapshot: Snapshot, policy: Policy) -> Shortlists:
+def shortlists(snapshot: Snapshot, policy: Policy, cooldowns: Cooling) -> Shortlists:
     """What a policy may buy now, by market."""
     world = snapshot.world
     ranking = rank(policy, snapshot.offers, world.lifetimes, snapshot.now)
-    return {market: shortlist(ranking, market, world.cooldowns, world.suspended, snapshot.now) for market in Market}
+    return {market: shortlist(ranking, market, cooldowns, world.suspended, snapshot.now) for market in Market}
 
 
 def _need(snapshot: Snapshot, case: Case, findings: Findings) -> Purpose | Attempt | None:

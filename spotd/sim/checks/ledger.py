@@ -148,7 +148,9 @@ class Ledger:
                 if when > at:
                     total += price * Decimal(str(when - at)) / _HOUR_S
                     at = when
-                slack += abs(told - price) * late
+                # Told before the daemon knew that it ran: what it knew then may have died with it.
+                unknown = Decimal(str(max(self._learned[row.id] - when, 0.0))) / _HOUR_S
+                slack += abs(told - price) * (late + unknown)
                 price = told
         total += price * Decimal(str(end - at)) / _HOUR_S
         missing = Decimal(str(max(_MINIMUM_S - (end - begin), 0.0)))

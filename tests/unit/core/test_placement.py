@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from spotd.core.cooldown import after_failure, key_for
+from spotd.core.cooldown import Cooling, after_failure, key_for
 from spotd.core.errors import ErrorKind, Scope
 from spotd.core.offer import Market, Offer, OfferKey
 from spotd.core.placement import NoPlacement, Placement, Rejection, choose, rank, shortlist
@@ -25,6 +25,7 @@ def _pick(prices: dict[OfferKey, str], market: Market = Market.SPOT, **more: obj
     ranking = rank(policy(), _offers(prices), {}, START)
     values: dict[str, object] = {"cooldowns": {}, "suspended": {}, "now": START}
     shy = more.pop("shy_of", frozenset())
+    values["cooldowns"] = Cooling.at(more.pop("cooldowns", {}), START)  # type: ignore[arg-type]
     return choose(shortlist(ranking, market, **(values | more)), shy)  # type: ignore[arg-type]
 
 
@@ -76,7 +77,7 @@ def test_prices_grow_too_old() -> None:
     """An offer last seen longer ago than max_price_age is not bought, and the hold says so."""
     ranking = rank(policy(max_price_age=timedelta(hours=1)), _offers(default_prices()), {}, START + timedelta(hours=2))
 
-    found = choose(shortlist(ranking, Market.SPOT, {}, {}, START + timedelta(hours=2)))
+    found = choose(shortlist(ranking, Market.SPOT, Cooling({}), {}, START + timedelta(hours=2)))
 
     assert isinstance(found, NoPlacement)
     assert found.why is HoldReason.PRICES_TOO_OLD

@@ -1,0 +1,71 @@
+"""What a warning makes us do, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from spotd.core.attempt import Attempt, AttemptState, DrainKind, Purpose
+from spotd.core.directive import directive
+from spotd.core.events import AgentReady, Event, LaunchSucceeded, NoticeSeen, WorkloadStarted
+from spotd.core.notice import Notice, NoticeKind, NoticeSource
+from spotd.core.plan import Launch
+from tests.unit.core.stage import Stage, default_prices
+
+
+def _running(stage: Stage) -> str:
+    effect = next(e for e in stage.effects if isinstance(e, Launch))
+    stage.effects.remove(effect)
+    token = effect.request.token
+    stage.step(lambda at: LaunchSucceeded(at, token, f"i-{token[:8]}", at), done=[effect])
+    stage.step(lambda at: AgentReady(at, token, None, None, 1.0, 0.0, 0.0))
+    stage.step(lambda at: WorkloadStarted(at, token))
+    return token
+
+
+def _told(token: str, kind: NoticeKind, left: timedelta) -> Callable[[datetime], Event]:
+    return lambda at: NoticeSeen(at, token, Notice(kind, NoticeSource.PROVIDER, at, at + left))
+
+
+def _attempts(stage: Stage) -> list[Attempt]:
+    return sorted(stage.engine.world.attempts.values(), key=lambda a: a.number)
+
+
+def test_a_reclaim_that_only_the_provider_told_us_of_is_passed_on_to_the_agent() -> None:
+    """Simulation seed 741: the agent's metadata server said nothing; the daemon knew, launched a replacement, and never asked the job to save."""
+    stage = Stage()
+    stage.submit()
+    token = _running(stage)
+    stage.step(_told(token, NoticeKind.RECLAIM, timedelta(seconds=120)))
+    order = directive(stage.engine.world, token, stage.now)
+    assert order.drain is not None
+    assert (order.drain.kind, order.drain_seconds) == (DrainKind.RECLAIM, 120.0)
+
+
+def test_maintenance_days_ahead_is_planned_for_and_stops_nothing() -> None:
+    """A warning of next week must not put the job into a drain, with replacements that come and go at the gate until then."""
+    stage = Stage()
+    stage.submit()
+    token = _running(stage)
+    stage.step(_told(token, NoticeKind.MAINTENANCE, timedelta(days=3)))
+    assert [(a.number, a.state) for a in _attempts(stage)] == [(1, AttemptState.RUNNING)]
+    assert directive(stage.engine.world, token, stage.now).drain is None
+
+
+def test_before_maintenance_the_job_moves_at_its_own_pace() -> None:
+    """An hour before, a successor is brought up; when it waits at the gate, the job is asked to save and stop."""
+    stage = Stage()
+    stage.submit()
+    token = _running(stage)
+    stage.step(_told(token, NoticeKind.MAINTENANCE, timedelta(days=3)))
+    stage.now += timedelta(days=2, hours=23, minutes=1)
+    stage.price(default_prices())
+    stage.step()
+    assert [(a.number, a.purpose) for a in _attempts(stage)] == [(1, Purpose.START), (2, Purpose.MOVE)]
+    successor = next(e for e in stage.effects if isinstance(e, Launch)).request.token
+    stage.step(lambda at: LaunchSucceeded(at, successor, "i-2", at))
+    stage.step(lambda at: AgentReady(at, successor, None, None, 1.0, 0.0, 0.0))
+    stage.step(after=500)
+    order = directive(stage.engine.world, token, stage.now).drain
+    assert order is not None
+    assert order.kind is DrainKind.MAINTENANCE
