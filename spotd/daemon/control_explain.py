@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from spotd.core.cooldown import cooling
+from spotd.core.cooldown import Cooling
 from spotd.core.fallback import SHY, market_for, preemptions, return_due, shy_regions
 from spotd.core.placement import Placement, choose, rank, shortlist
 from spotd.daemon.control_views import View, hold_view, offer_view, priced_view, seconds_view, time_view, usd_view
@@ -89,7 +89,7 @@ def _market(job: Job, policy: Policy, attempts: Sequence[Attempt], snapshot: Sna
 
 def _ranked_view(entry: Ranked, shy: frozenset[tuple[str, str]], snapshot: Snapshot) -> View:
     key = entry.offer.key
-    cooldown = cooling(key, snapshot.world.cooldowns, snapshot.now)
+    cooldown = Cooling.at(snapshot.world.cooldowns, snapshot.now).of(key)
     suspended = snapshot.world.suspended.get(key.provider)
     return {
         **priced_view(entry.offer, snapshot.now),
@@ -125,7 +125,7 @@ def _next(
     for market in (choice.first, choice.then):
         if market is None:
             continue
-        found = choose(shortlist(ranking, market, snapshot.world.cooldowns, snapshot.world.suspended, snapshot.now), shy)
+        found = choose(shortlist(ranking, market, Cooling.at(snapshot.world.cooldowns, snapshot.now), snapshot.world.suspended, snapshot.now), shy)
         if isinstance(found, Placement):
             return {"offer": offer_view(found.offer.key), "because": found.because, "why": None, "detail": None, "until": None}
     if found is None or isinstance(found, Placement):
