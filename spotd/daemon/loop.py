@@ -34,6 +34,8 @@ _log = logging.getLogger(__name__)
 #: Provider calls at a time. Launches and terminations of a correlated reclaim should not queue behind each other (known-faults A.19).
 WORKERS = 32
 _STORE_RETRY_S = 1.0
+#: How often whoever waits for a commit looks whether the writer still lives.
+_ALIVE_S = 1.0
 _BATCH = 500
 
 
@@ -98,7 +100,13 @@ class Loop:
             raise RuntimeError("record() was called by the writer itself")
         answer: Future[None] = Future()
         self._inbox.put(_Submission(tuple(events), answer=answer))
-        answer.result()
+        while True:
+            try:
+                return answer.result(timeout=_ALIVE_S)
+            except TimeoutError:
+                if not self._writer.is_alive() and not answer.done():
+                    # Handed in after the last submission was taken: nobody will answer.
+                    raise RuntimeError("spotd is stopping; ask again") from None
 
     def tell(self, events: Sequence[Event]) -> None:
         """Hand in events that nobody waits for and that must not be lost."""

@@ -109,6 +109,14 @@ def test_what_nobody_waits_for_is_kept_until_it_can_be_recorded(loop: Loop, stag
     assert "job-1" in loop.world.jobs
 
 
+def test_record_after_the_end_is_refused_and_does_not_hang(loop: Loop) -> None:
+    """A request that comes while the daemon stops is told so, instead of waiting for ever."""
+    loop.stop()
+
+    with pytest.raises(RuntimeError, match="spotd is stopping"):
+        loop.record([_submitted()])
+
+
 def test_a_submission_that_cannot_be_folded_fails_alone(loop: Loop) -> None:
     """Nonsense from one caller does not take others' events with it."""
     with pytest.raises(KeyError):
