@@ -22,7 +22,8 @@ TERMINATED = "Client.UserInitiatedShutdown"
 POWERED_OFF = "Client.InstanceInitiatedShutdown"
 #: Not AWS's: the lifetime in the launch request was over (as GCP's maxRunDuration).
 EXPIRED = "Local.LifetimeOver"
-#: Not AWS's: the machine's process was killed, or the host was rebooted.
+#: Not AWS's: the machine's process was killed, or the host was rebooted. Nobody's decision (`EndedBy.UNKNOWN`): the job goes on elsewhere at once,
+#: where after an end by somebody's hand it would wait.
 MACHINE_LOST = "Local.MachineLost"
 
 #: How long the operating system waits for services after TERM when it shuts down.

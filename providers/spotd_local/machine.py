@@ -170,7 +170,7 @@ def main() -> None:
     machine = Machine(directory, record, live, fate)
 
     def stopped(*_: object) -> None:
-        machine.fate.end = machine.fate.end or End(EndedBy.EXTERNAL, MACHINE_LOST)
+        machine.fate.end = machine.fate.end or End(EndedBy.UNKNOWN, MACHINE_LOST)
 
     signal.signal(signal.SIGTERM, stopped)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -105,7 +105,7 @@ def _bury(directory: InstanceDirectory, now: float) -> Record:
     processes.end_all(lambda: _processes(directory))
     directory.purge()
     asked = dict(directory.take_orders()).get("terminate")
-    ended_by, code = (EndedBy.EXTERNAL, MACHINE_LOST) if asked is None else (EndedBy(asked["by"]), TERMINATED)
+    ended_by, code = (EndedBy.UNKNOWN, MACHINE_LOST) if asked is None else (EndedBy(asked["by"]), TERMINATED)
     record = replace(
         record,
         state=ObservedState.GONE,

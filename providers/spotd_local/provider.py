@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
+import os
 import re
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +28,7 @@ from spotd.ports import (
     MetadataKind,
     OfferQuery,
     OfferSheet,
+    Refused,
     Unknown,
 )
 from spotd_local import machines, replay
@@ -60,7 +63,6 @@ class LocalProvider:
     deployment: str
     recording: markets.Market
     now: Callable[[], float] = time.time
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def name(self) -> str:
@@ -112,36 +114,34 @@ class LocalProvider:
 
     def launch(self, request: LaunchRequest, user_data: str) -> Launched:
         """Make the instance's directory (named by the token: one token, one instance) and start its machine."""
-        with self._lock, _readable():
+        with _readable(), self._alone():
             self._check(request)
             directory = self._directory(request.token)
             if not directory.path.exists():
                 replay.begin(self.config.root, self._replay(), self.now())
                 self._ask_the_market(request)
                 self._create(directory, request, user_data)
-            elif read_json(directory.path / "request.json") != request_document(request):
-                raise InvalidRequest(
-                    f"token {request.token} was used with other parameters",
-                    "IdempotentParameterMismatch",
-                    field="token",
-                )
+            elif not _made_by(request, directory):
+                raise _token_used(request)
             record = directory.read()
             if not record.gone:
                 machines.ensure(directory)
             return Launched(record.provider_id, _moment(record.launched_at))
 
     def outcome(self, request: LaunchRequest) -> LaunchOutcome:
-        """By token. No directory: no launch call has got anywhere, and one may still be under way."""
+        """By token. No directory: no launch call has got anywhere, and one may still be under way. Another request's: this one never will."""
         directory = self._directory(request.token)
         if not directory.path.exists():
             return Unknown()
         with _readable():
+            if not _made_by(request, directory):
+                return Refused(_token_used(request))
             record = directory.read()
         return Launched(record.provider_id, _moment(record.launched_at))
 
     def instances(self, region: str) -> Sequence[ObservedInstance]:
         """Every record of ours, after those have been buried whose machine died without a word."""
-        with self._lock, _readable():
+        with _readable(), self._alone():
             found = [machines.current(directory, self.now()) for directory in directories(self.config.root)]
             machines.forget(self.config.root, self.now())
         return [_observed(r) for r in found if (r.deployment, r.region) == (self.deployment, region)]
@@ -149,7 +149,7 @@ class LocalProvider:
     def terminate(self, region: str, provider_id: str) -> None:
         """Order the machine to end itself; where there is no machine any more, do it here."""
         del region
-        with self._lock, _readable():
+        with _readable(), self._alone():
             for directory in directories(self.config.root):
                 record = machines.current(directory, self.now())
                 if record.provider_id == provider_id and record.deployment == self.deployment and not record.gone:
@@ -166,6 +166,16 @@ class LocalProvider:
 
     def close(self) -> None:
         """Nothing is held. Instances live on."""
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One call at a time changes the cloud, through whichever object or process: a file lock, which dies with its holder."""
+        handle = os.open(self.config.root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
 
     def _notices_of(self, directory: InstanceDirectory) -> Iterator[DeliveredNotice]:
         record = directory.read()
@@ -286,6 +296,15 @@ def _market_name(config: LocalConfig) -> str:
 
 def _moment(epoch: float) -> datetime:
     return datetime.fromtimestamp(epoch, UTC)
+
+
+def _made_by(request: LaunchRequest, directory: InstanceDirectory) -> bool:
+    """Whether exactly this request made the instance: its token alone does not say so."""
+    return read_json(directory.path / "request.json") == request_document(request)
+
+
+def _token_used(request: LaunchRequest) -> InvalidRequest:
+    return InvalidRequest(f"token {request.token} was used with other parameters", "IdempotentParameterMismatch", field="token")
 
 
 def _observed(record: Record) -> ObservedInstance:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import threading
 from dataclasses import dataclass, replace
@@ -15,10 +17,10 @@ from spotd.core.errors import InvalidRequest, NoCapacity, PriceTooHigh, Provider
 from spotd.core.instance import EndedBy, ObservedState
 from spotd.core.notice import NoticeKind, NoticeSource
 from spotd.core.offer import Market
-from spotd.ports import OfferQuery, Unknown
+from spotd.ports import Launched, OfferQuery, Refused, Unknown
 from spotd_local import replay
 from spotd_local.processes import identify
-from spotd_local.record import InstanceDirectory, Mark, Record
+from spotd_local.record import InstanceDirectory, Mark, Record, request_document, write_atomic
 from tests.unit.local.clouds import KIND, cloud, record, request
 
 if TYPE_CHECKING:
@@ -138,6 +140,30 @@ def test_a_wrong_request_names_its_field(provider: LocalProvider, wrong: object,
     with pytest.raises(InvalidRequest) as refused:
         provider.launch(wrong, "true")  # type: ignore[arg-type] # pytest's parameters have no types
     assert refused.value.field == field
+
+
+def test_an_outcome_is_not_another_requests(provider: LocalProvider) -> None:
+    """A token alone names no request: one for another zone learns that it will never be launched, not that it has been."""
+    made = request("east-a")
+    directory = write(provider, record(token=made.token))
+    write_atomic(directory.path / "request.json", json.dumps(request_document(made)))
+    assert isinstance(provider.outcome(made), Launched)
+    elsewhere = provider.outcome(replace(made, offer=request("west-a").offer))
+    assert isinstance(elsewhere, Refused)
+    assert isinstance(elsewhere.error, InvalidRequest)
+    assert elsewhere.error.code == "IdempotentParameterMismatch"
+
+
+def test_calls_take_turns_whoever_makes_them(provider: LocalProvider) -> None:
+    """Two objects (an old daemon and its successor) that launch the same at once must not both begin: the lock is the cloud's, not the object's."""
+    done = threading.Event()
+    caller = threading.Thread(target=lambda: (provider.instances("east"), done.set()))
+    with (provider.config.root / "lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        caller.start()
+        assert not done.wait(0.1)
+    assert done.wait(10)
+    caller.join()
 
 
 def test_only_our_deployments_instances_of_the_region_are_listed(provider: LocalProvider) -> None:
