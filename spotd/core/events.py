@@ -31,9 +31,7 @@ class AlarmKind(StrEnum):
     UNREACHABLE = "unreachable"
     TERMINATE_FAILING = "terminate_failing"
     PROVIDER_FAILING = "provider_failing"
-    POLICY_BROKEN = "policy_broken"
     CHECKPOINT_NOT_SAVED = "checkpoint_not_saved"
-    CLOCK_JUMPED = "clock_jumped"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spotd.core.plan import Case, Plan
-from spotd.core.planner import cancelling, ending, gates, launching, moving, placing, pricing, settling, terminating
+from spotd.core.planner import alarms, cancelling, ending, gates, launching, moving, placing, pricing, settling, terminating
 from spotd.core.planner.findings import Findings
 
 if TYPE_CHECKING:
@@ -28,12 +28,14 @@ _JOB_RULES = (cancelling.cancel, ending.end_attempts, settling.settle, moving.mo
 def plan(snapshot: Snapshot) -> Plan:
     """Decide what to do now. Pure: the same snapshot gives the same plan; a plan carried out leaves nothing to plan."""
     findings = Findings(snapshot.now)
-    settled = [case for case in cases(snapshot) if not _decided(snapshot, case, findings)]
+    everyone = cases(snapshot)
+    settled = [case for case in everyone if not _decided(snapshot, case, findings)]
     placing.place(snapshot, settled, findings)
     launching.resolve(snapshot, findings)
     terminating.terminate(snapshot, findings)
     terminating.end_strays(snapshot, findings)
     pricing.follow_prices(snapshot, findings)
+    alarms.tell(snapshot, everyone, findings)
     return findings.plan()
 
 

@@ -13,6 +13,8 @@ from spotd.core.attempt import Attempt, AttemptState, Checkpoint, DrainKind, End
 from spotd.core.errors import ErrorKind, Scope
 from spotd.core.events import (
     AgentReady,
+    AlarmKind,
+    AlarmRaised,
     CancelRequested,
     CheckpointCommitted,
     Event,
@@ -256,6 +258,9 @@ def test_a_missing_permission_is_not_disguised_as_no_capacity() -> None:
     )
 
     assert stage.effects == []
+    assert [(e.alarm, "ec2:RunInstances" in e.message) for e in stage.ledger.events if isinstance(e, AlarmRaised)] == [
+        (AlarmKind.NOT_AUTHORIZED, True)
+    ]
     assert stage.engine.holds["job-1"].why is HoldReason.PROVIDER_SUSPENDED
     assert stage.engine.world.cooldowns == {}
 
@@ -318,6 +323,24 @@ def test_a_cancelled_reclaim_is_not_a_preemption() -> None:
 
     assert counted is not None
     assert _attempt(stage, 1).preempted_at is None
+
+
+def test_a_reclaim_that_saved_nothing_is_an_alarm() -> None:
+    """Ops hear of a notice that did not end in a committed checkpoint, once."""
+    stage = Stage()
+    stage.submit()
+    first = _running(stage)
+    stage.step(_notice(first))
+    stage.step(
+        lambda at: WorkloadDrained(
+            at, first, saved=False, step=5, checkpoint=None, seconds_used=120.0, seconds_given=120.0, hook_exit=9, detail="the hook was killed"
+        )
+    )
+    stage.step()
+
+    alarms = [e for e in stage.ledger.events if isinstance(e, AlarmRaised)]
+    assert [a.alarm for a in alarms] == [AlarmKind.CHECKPOINT_NOT_SAVED]
+    assert "the hook was killed" in alarms[0].message
 
 
 def test_a_users_cancel_is_not_a_preemption() -> None:
