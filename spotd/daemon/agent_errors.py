@@ -63,7 +63,8 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
         code = error.reason.lower().replace(" ", "_")
         return _answer(request, Problem(error.status, code, f"{error.reason}."))
     except ConnectionError:
-        raise  # the caller has gone: there is nobody to answer
+        # The caller has gone, as agents do whose file changed under them: nobody reads this answer, and the log has nothing to tell.
+        return web.Response(status=400)
     except Exception as error:  # noqa: BLE001 - the last resort: an agent must hear "later", whatever failed
         # The traceback names lines of ours and no values; the error's own text might quote a body.
         where = "".join(traceback.format_tb(error.__traceback__))

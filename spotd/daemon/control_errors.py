@@ -87,7 +87,8 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
             return _answer(Denied(413, "too_large", "the request is larger than the daemon takes"))
         return _answer(Denied(error.status, error.reason.lower().replace(" ", "_"), f"{error.reason}: {request.method} {request.path[:200]}"))
     except ConnectionError:
-        raise  # the caller has gone: there is nobody to answer
+        # The caller has gone, as with Ctrl-C: nobody reads this answer, and the log has nothing to tell.
+        return web.Response(status=400)
     except Exception:  # noqa: BLE001 - logged whole; a bug in one answer must not cost the caller its sentence
         # What went wrong is for the log; whoever asked gets a sentence and the next step.
         _log.exception("control API: %s %s failed", request.method, request.path)
