@@ -92,7 +92,11 @@ class Candidates:
 
     def next(self, now: float) -> Candidate | None:
         """Return the newest checkpoint worth committing; older ones that were overtaken are never asked for."""
-        if now < self._not_before or self._tries >= _MOST_TRIES:
+        return self.pending(now) if now >= self._not_before else None
+
+    def pending(self, now: float) -> Candidate | None:
+        """Return the same, also while one that changed is given a moment to come to rest: it is not committed, and not given up."""
+        if self._tries >= _MOST_TRIES:
             return None
         if self.latest is not None:
             if self.latest.ordinal <= self.settled_ordinal:
@@ -125,9 +129,9 @@ class Candidates:
             self._tries = 0
 
     def discarded(self, candidate: Candidate, now: float) -> None:
-        """*candidate* changed while it was read: the next announcement or rest, or a later look, brings another."""
+        """*candidate* changed while it was read: the next announcement or rest, or a later look, brings another. One overtaken costs no try."""
         newest = self.latest is not None and candidate.ordinal == self.latest.ordinal
-        if newest or self.ended is not None:
+        if newest or (candidate.ordinal is None and self.ended is not None):
             self._tries += 1
             self._not_before = now + _RETRY_S
         elif candidate.ordinal is None:

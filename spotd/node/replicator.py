@@ -112,7 +112,7 @@ class Replicator:
                 done=state.done,
                 ordinal=0 if state.latest is None else state.latest.ordinal,
                 quiet=self._candidates.quiet(now),
-                unsettled=self._busy or self._journal.get("manifest") is not None or self._candidates.next(now) is not None,
+                unsettled=self._busy or self._journal.get("manifest") is not None or self._candidates.pending(now) is not None,
                 save_s=p95(self._candidates.saves),
                 saving_since=self._candidates.saving_since,
                 upload_s=self._uploader.last_upload_s,

@@ -114,3 +114,33 @@ def test_saves_are_measured_by_their_own_files() -> None:
 
     assert candidates.saves == [4.0]
     assert candidates.saving_since is None
+
+
+def test_an_overtaken_checkpoint_that_vanished_costs_the_newest_nothing() -> None:
+    """While its upload waited for the daemon the job pruned it, announced its last and ended: the last is committed at once, with all its tries."""
+    candidates = Candidates()
+    candidates.announced(Announcement(1, "step-20", 20), 0.0)
+    overtaken = candidates.next(0.0)
+    assert overtaken is not None
+    candidates.announced(Announcement(3, "step-60", 60), 5.0)
+    candidates.end("exit", 6.0, succeeded=True)
+    for _ in range(3):
+        candidates.discarded(overtaken, 7.0)
+
+    newest = candidates.next(7.0)
+    assert newest is not None
+    assert (newest.name, newest.trigger) == ("step-60", "exit")
+
+
+def test_one_that_is_given_a_moment_is_still_to_be_committed() -> None:
+    """Between two tries there is nothing to do and the work is not over: nobody may report the job's end then."""
+    candidates = Candidates()
+    candidates.announced(Announcement(1, "a", 10), 0.0)
+    found = candidates.next(0.0)
+    assert found is not None
+    candidates.discarded(found, 1.0)
+    assert candidates.next(1.5) is None
+    assert candidates.pending(1.5) == found
+    candidates.discarded(found, 4.0)
+    candidates.discarded(found, 7.0)
+    assert candidates.pending(20.0) is None
