@@ -188,7 +188,7 @@ def test_terminate_leaves_no_descendant_alive(host: Host, environment: str) -> N
 
 
 def test_a_machine_killed_with_kill_9_takes_its_processes_with_it(host: Host) -> None:
-    """The next look finds no machine, ends what it left running, and records an end that was not ours."""
+    """The next look finds no machine, ends what it left running, and records an end that was nobody's decision: a failed host, not a hand."""
     pid_file = host.tell("agent.pid")
     directory = host.boot(f"echo $$ > {pid_file}.part; mv {pid_file}.part {pid_file}; sleep 600")
     agent = running(pid_file)
@@ -197,7 +197,7 @@ def test_a_machine_killed_with_kill_9_takes_its_processes_with_it(host: Host) ->
     assert agent.is_alive()
     row = host.listed(directory)
     assert not agent.is_alive()
-    assert (row.state, row.ended_by, row.end_code) == (ObservedState.GONE, EndedBy.EXTERNAL, MACHINE_LOST)
+    assert (row.state, row.ended_by, row.end_code) == (ObservedState.GONE, EndedBy.UNKNOWN, MACHINE_LOST)
     assert not directory.user_data.exists()
 
 
