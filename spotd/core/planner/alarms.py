@@ -34,7 +34,7 @@ def _refusal(snapshot: Snapshot, instance: Instance, findings: Findings) -> None
     where = f"{offer.provider}/{offer.region}"
     match instance.refusal:
         case ErrorKind.NOT_AUTHORIZED:
-            message = f"provider {offer.provider} refuses to launch for want of a permission; nothing is launched there until it is granted: {instance.error}"
+            message = f"{offer.provider} refuses to launch for want of a permission; nothing is launched until it is granted: {instance.error}"
             findings.alarm(snapshot, AlarmKind.NOT_AUTHORIZED, offer.provider, message)
         case ErrorKind.QUOTA_EXCEEDED:
             message = f"the quota for {offer.market} capacity in {where} is used up; other regions are tried meanwhile: {instance.error}"

@@ -169,7 +169,7 @@ def test_the_providers_word_that_it_is_terminated_opens_the_gate() -> None:
     gone = stage.step(_listed("east", _row(first, ObservedState.GONE, EndedBy.RECLAIM)), after=10)
 
     assert "GateOpened" not in ending
-    assert gone == ["Listed", "AttemptEnded", "GateOpened"]
+    assert gone[:3] == ["Listed", "AttemptEnded", "GateOpened"]
 
 
 def test_an_acknowledged_terminate_and_two_late_listings_prove_that_it_is_gone() -> None:
