@@ -37,9 +37,11 @@ def execute(arguments: argparse.Namespace) -> int:
         text = b"".join(pieces).decode("utf-8", "replace")
         print_json({"attempt": number or None, "text": text})
         return 0
+    written = 0
     for piece in pieces:
+        written += len(piece)
         _write(piece)
-    if number == 0:
+    if written == 0:
         note(f"no output yet: `spotd explain {arguments.job}` says why")
     return 0
 

@@ -10,6 +10,7 @@ import socket
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -183,6 +184,14 @@ class Desk:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as stream:
             stream.write(text)
+
+    def restart_server(self, between: Callable[[], object]) -> None:
+        """The daemon goes away and comes back; what it knows is on disk."""
+        self._server.stop()
+        between()
+        self.control = replace(self.control, closing=asyncio.Event(), submitting=asyncio.Lock())
+        self._server = _Server(self.control, self.socket)
+        self._server.start()
 
     def _savings(self, since: datetime | None, until: datetime | None, by: str) -> Mapping[str, Any]:
         return savings_report(self.reader, {"local": ("aws", 600)}, now=self.clock.now(), since=since, until=until, by=by)
