@@ -157,7 +157,12 @@ def test_an_outcome_is_not_another_requests(provider: LocalProvider) -> None:
 def test_calls_take_turns_whoever_makes_them(provider: LocalProvider) -> None:
     """Two objects (an old daemon and its successor) that launch the same at once must not both begin: the lock is the cloud's, not the object's."""
     done = threading.Event()
-    caller = threading.Thread(target=lambda: (provider.instances("east"), done.set()))
+
+    def call() -> None:
+        provider.instances("east")
+        done.set()
+
+    caller = threading.Thread(target=call)
     with (provider.config.root / "lock").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         caller.start()
