@@ -1,1 +1,1 @@
-"""The demonstration: a daemon, the local provider and a training job that survives its reclaims, on this machine."""
+"""`spotd demo`: a real daemon, real machines (of the local cloud), a real training job, and a recorded market that takes them away."""

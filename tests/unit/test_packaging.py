@@ -38,8 +38,8 @@ def _files(*directories: str) -> set[str]:
 
 
 def test_packages_are_whole(wheel: zipfile.ZipFile) -> None:
-    """Every file of the packages is in the wheel, migrations and data included, and providers stand beside spotd."""
-    wanted = {path.removeprefix("providers/") for path in _files("spotd", "providers")}
+    """Every file of the packages is in the wheel, migrations and data included, providers stand beside spotd, and the demo has its trainer."""
+    wanted = {path.removeprefix("providers/") for path in _files("spotd", "providers")} | {"spotd/demo/train.py"}
     shipped = {name for name in wheel.namelist() if ".dist-info/" not in name and ".data/" not in name}
     assert shipped == wanted
 
