@@ -12,10 +12,10 @@ from spotd.core.notice import Notice, NoticeKind, NoticeSource
 from spotd.core.plan import Effect, Launch, ProviderFacts, Resolve, subject
 from spotd.daemon.engine import Engine
 from spotd.daemon.execute import execute
-from spotd.daemon.journal_log import sentence
 from spotd.ports import OfferQuery
 from spotd.sim.agents_api import AgentsApi, NoAnswer
 from spotd.sim.market import PROVIDER
+from spotd.sim.tell import Names, told
 from spotd.sim.timeline import DaemonClock
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Host:
         self.witness: Witness
         self.engine: Engine
         self._due_s = _NEVER
-        self._asleep = False
+        self._names = Names()
 
     # Living and dying --------------------------------------------------------------------------------------------------------
 
@@ -189,7 +189,7 @@ class Host:
     def _tell_story(self, step: Step) -> None:
         for event in step.events:
             if event.journaled:
-                self.story.say("daemon", sentence(event))
+                self.story.say("daemon", told(event, self._names))
 
     # Effects ---------------------------------------------------------------------------------------------------------------------
 

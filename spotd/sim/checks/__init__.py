@@ -120,6 +120,7 @@ class Checks:
 
     def at_end(self) -> None:
         """Everything was healed and came to rest, or should have."""
+        self.checkpoints.at_end()
         self.endings.at_end()
         self.preemptions.at_end()
         self.ledger.at_end()

@@ -38,6 +38,14 @@ class Checkpoints:
                 attempt = sim.store.attempts[event.attempt_id]
                 self._gates[attempt.job_id, attempt.number] = self._checks.now_s
 
+    def at_end(self) -> None:
+        """A manifest is written last: whatever died before it left none."""
+        sim = self._checks.sim
+        for job in sim.works:
+            for manifest in sim.shelf.of(job):
+                if not manifest.complete:
+                    self._checks.violated("checkpoints", f"{manifest.checkpoint} of {job} has a manifest and not all of its objects")
+
     def workload_started(self, run: Run) -> None:
         """Look at what it begins with."""
         sim, job = self._checks.sim, run.work.job_id

@@ -43,7 +43,9 @@ class Preemptions:
         for event in events:
             match event:
                 case e.WorkloadDrained() | e.WorkloadExited() | e.StartFailed():
-                    self._ended.add(self._attempt_of(event.instance_id) or "")
+                    row = store.instances.get(event.instance_id)
+                    if row is not None and self._newest(row):
+                        self._ended.add(row.attempt_id)
                 case e.AttemptEnded():
                     self._ended.add(event.attempt_id)
                 case e.NoticeSeen(notice=notice) if notice.kind is NoticeKind.RECLAIM:
