@@ -1,18 +1,18 @@
 """Looks for places in a recording where a demonstration shows everything: `python -m spotd_local.windows`.
 
 A job is followed through the recording as a policy of cheapest-first would place it: the cheapest spot zone (equal
-prices: in the order of regions, then by name); zones that reclaimed are not tried again; regions that reclaimed come
-last; on-demand after the third reclaim; back to spot ten seconds later. A placement may happen at any moment of an
-interval: a window counts only if the choice and the next reclaim are the same throughout. Its margin is how long that
-interval may be.
+prices: in the order of regions, then by name); zones that reclaimed, or had nothing when they were asked, are not tried
+again; regions that reclaimed come last; on-demand after the third reclaim; back to spot ten seconds later. A placement
+may happen at any moment of an interval: a window counts only if the choice and the next reclaim are the same
+throughout, whichever zones were asked in vain before. Its margin is how long that interval may be.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from spotd_local.market import Market, Series, load
@@ -111,18 +111,45 @@ def _unroll(series: Series[T], samples: int) -> list[T]:
     return [value for value, count in series.runs(samples) for _ in range(count)]
 
 
-def choose(trace: Trace, sample: int, cooled: Sequence[str], *, all_regions: bool) -> str | None:
-    """The zone the rule takes in this sample. `all_regions`: not only the latest region that reclaimed comes last."""
+def choose(trace: Trace, sample: int, cooled: Collection[str], reclaimed: Sequence[str], *, all_regions: bool) -> tuple[str | None, set[str]]:
+    """The zone the rule takes in this sample, and those asked in vain before. `all_regions`: not only the latest that reclaimed comes last."""
     zones = trace.market.zones
-    last = {zones[z].region for z in (cooled if all_regions else cooled[-1:])}
-    candidates = [z for z in trace.order[sample] if trace.up[z][sample] and z not in cooled]
-    return min(candidates, key=lambda z: zones[z].region in last, default=None)
+    last = {zones[z].region for z in (reclaimed if all_regions else reclaimed[-1:])}
+    refused: set[str] = set()
+    for zone in sorted((z for z in trace.order[sample] if z not in cooled), key=lambda z: zones[z].region in last):
+        if trace.up[zone][sample]:
+            return zone, refused
+        refused.add(zone)
+    return None, refused
+
+
+@dataclass(slots=True)
+class _Memory:
+    """Zones that are not tried: whenever the placements happened, or depending on when they did."""
+
+    surely: set[str] = field(default_factory=set)
+    maybe: set[str] = field(default_factory=set)
+
+    def place(self, trace: Trace, samples: range, reclaimed: Sequence[str], *, all_regions: bool) -> str | None:
+        """The one zone that is taken in all these samples; None when there is none or more than one."""
+        chosen: set[str | None] = set()
+        refusals: list[set[str]] = []
+        self.surely |= set(reclaimed)
+        for sample in samples:
+            for cooled in (self.surely, self.surely | self.maybe):
+                zone, refused = choose(trace, sample, cooled, reclaimed, all_regions=all_regions)
+                chosen.add(zone)
+                refusals.append(refused)
+        self.surely |= set.intersection(*refusals)
+        self.maybe |= set.union(*refusals)
+        return chosen.pop() if len(chosen) == 1 else None
 
 
 def follow(trace: Trace, start: int, speed: int, wanted: Wanted, *, all_regions: bool = True) -> Window | None:
     """The job's way from this sample on, if it is a demonstration whenever in their intervals the placements happen."""
     gap = trace.market.gap_seconds / speed
     stints: list[Stint] = []
+    memory = _Memory()
     after = 0.0
     while len(stints) <= wanted.reclaims:
         returning = len(stints) == wanted.reclaims
@@ -130,10 +157,8 @@ def follow(trace: Trace, start: int, speed: int, wanted: Wanted, *, all_regions:
         first, last = (start + int((base + d) / gap) for d in (wanted.earliest, wanted.latest))
         if last >= trace.market.samples:
             return None
-        cooled = [s.zone for s in stints]
-        chosen = {choose(trace, i, cooled, all_regions=all_regions) for i in range(first, last + 1)}
-        zone = chosen.pop()
-        if zone is None or chosen:
+        zone = memory.place(trace, range(first, last + 1), [s.zone for s in stints], all_regions=all_regions)
+        if zone is None:
             return None
         down = trace.down_at[zone][first]
         begin, notice = base + wanted.nominal, (down - start) * gap

@@ -31,10 +31,34 @@ def test_other_regions_come_before_those_that_reclaimed() -> None:
         },
     }
     trace = Trace.of(parse(document, "here"))
-    assert choose(trace, 0, [], all_regions=True) == "us-west-2a"
-    assert choose(trace, 0, ["us-west-2a"], all_regions=True) == "us-east-2a"
-    assert choose(trace, 0, ["us-west-2a", "us-east-2a"], all_regions=True) == "us-east-1a"
-    assert choose(trace, 0, ["us-west-2a", "us-east-2a"], all_regions=False) == "us-west-2b"
+
+    def chosen(*reclaimed: str, all_regions: bool = True) -> str | None:
+        return choose(trace, 0, reclaimed, reclaimed, all_regions=all_regions)[0]
+
+    assert chosen() == "us-west-2a"
+    assert chosen("us-west-2a") == "us-east-2a"
+    assert chosen("us-west-2a", "us-east-2a") == "us-east-1a"
+    assert chosen("us-west-2a", "us-east-2a", all_regions=False) == "us-west-2b"
+
+
+def test_a_zone_that_refused_is_not_asked_again() -> None:
+    """The daemon leaves a zone without capacity alone for minutes, so a window must not count on its coming up."""
+    document = {
+        "gap_seconds": 1,
+        "types": [KIND],
+        "zones": {
+            "us-west-2a": {"region": "us-west-2", "available": [[0, 1], [1, 99]], "price": {KIND: "1"}},
+            "us-west-2b": {"region": "us-west-2", "available": [[1, 20], [0, 80]], "price": {KIND: "2"}},
+            "us-east-2a": {"region": "us-east-2", "available": [[1, 40], [0, 60]], "price": {KIND: "3"}},
+            "us-east-1a": {"region": "us-east-1", "available": [[1, 49], [0, 51]], "price": {KIND: "4"}},
+            "us-east-1b": {"region": "us-east-1", "available": [[1, 100]], "price": {KIND: "9"}},
+        },
+    }
+    trace = Trace.of(parse(document, "here"))
+    assert choose(trace, 0, (), (), all_regions=True) == ("us-west-2b", {"us-west-2a"})
+    window = follow(trace, 0, 1, Wanted(latest=0.0, longest_stint=25.0, shortest_stint=5.0))
+    assert window is not None
+    assert [stint.zone for stint in window.stints] == ["us-west-2b", "us-east-2a", "us-east-1a", "us-east-1b"]
 
 
 def test_a_market_without_reclaims_has_no_windows() -> None:
