@@ -62,6 +62,8 @@ class StateLock:
         """Let the next daemon have it. Releasing twice is harmless."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
+            # Unlocked by name, not by closing: a child that is just being started has a copy of the descriptor for some microseconds more.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
 
     def __enter__(self) -> Self:
