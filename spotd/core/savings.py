@@ -27,7 +27,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from spotd.core.attempt import Attempt, EndReason
-from spotd.core.billing import Terms, credited, terms_at, usd_from
+from spotd.core.billing import credited, terms_at, usd_from
 from spotd.core.instance import EndedBy, Interval
 from spotd.core.money import ZERO_USD
 from spotd.core.offer import OfferKey
@@ -264,13 +264,9 @@ def _pieces(row: LedgerRow, how: Billing, now: datetime) -> Iterator[_Piece]:
             first, last = max(began, start), min(finished, stop)
             if first < last:
                 yield _Piece(cause, first, last, (last - first) * how.speed, interval.price_usd_per_hour, waived)
-    missing = _missing_us(terms, counted)
-    if missing:
+    missing = terms.minimum_s * _SECOND_US - counted
+    if missing > 0:
         yield _Piece(Cause.OTHER, launched, launched, missing, row.intervals[-1].price_usd_per_hour, waived)
-
-
-def _missing_us(terms: Terms, counted_us: int) -> int:
-    return max(terms.minimum_s * _SECOND_US - counted_us, 0)
 
 
 def _phases(row: LedgerRow, launched: int, ended: int) -> list[tuple[Cause | None, int, int]]:
