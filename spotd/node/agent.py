@@ -37,6 +37,8 @@ _IDLE_TICK_S = 0.5
 #: What an instance has from the OS's SIGTERM on; the shortest of the clouds' shutdowns is 30 s (facts/reclaim.md §0.1).
 _SHUTDOWN_S = 25.0
 _FAREWELL_S = 5.0
+#: How long the end of a job is held back for its output. Little: a replacement may be waiting at its gate.
+_LAST_WORDS_S = 1.0
 _ENDED = ("drained", "exited", "failed", "stopped")
 
 
@@ -66,7 +68,7 @@ class Agent:
         self._terminated = threading.Event()
         self._instance = instance
         self._targets = Targets()
-        self._link = Link(web, session, journal, clock, places.contact, spec.heartbeat_s, self._report, self._heard)
+        self._link = Link(web, session, journal, clock, places.contact, spec.heartbeat_s, self._report, self._heard, self._last_words)
         self._logs = LogStream(web, session, places.log, clock)
         self._run = Task(places.task("run"), "run", instance, clock)
         self._setup = Task(places.task("setup"), "setup", instance, clock)
@@ -142,6 +144,10 @@ class Agent:
             progress["metadata_unknown"] = self._watch.unknown
         state = "exited" if phase == "stopped" else phase
         return {"state": state, "acknowledged_drain": self._journal.get("acknowledged_drain"), "progress": progress}
+
+    def _last_words(self) -> None:
+        """The job's output up to its end goes before the news of it: the line that says why is the last one."""
+        self._logs.flush(_LAST_WORDS_S)
 
     def _heard(self, answer: Answer) -> None:
         self._targets.hear(answer.uploads)

@@ -63,8 +63,15 @@ def _resume(raw: Any) -> tuple[Resume, ...] | None:
         return None
 
 
+#: Messages that end an attempt: the daemon may end the instance as soon as it has heard one.
+_ENDS = frozenset({"drained", "exited", "failed"})
+
+
 class Link:
-    """The session with the daemon. *report* gives state and progress at each call, *heard* takes each answer."""
+    """The session with the daemon. *report* gives state and progress at each call, *heard* takes each answer.
+
+    *last_words* is called before an end is said: what must reach the daemon while there is an instance to send it from.
+    """
 
     def __init__(
         self,
@@ -76,6 +83,7 @@ class Link:
         heartbeat_s: float,
         report: Callable[[], dict[str, Any]],
         heard: Callable[[Answer], None],
+        last_words: Callable[[], None] = lambda: None,
     ) -> None:
         self._web = web
         self._session = session
@@ -85,6 +93,7 @@ class Link:
         self._heartbeat_s = heartbeat_s
         self._report = report
         self._heard = heard
+        self._last_words = last_words
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._problem = ""
@@ -109,6 +118,10 @@ class Link:
 
     def sync(self) -> bool:
         """One exchange; False when nothing was heard."""
+        messages = self._journal.unacknowledged()
+        if any(message["type"] in _ENDS for message in messages):
+            self._last_words()
+            messages = self._journal.unacknowledged()
         sent_at = self._clock.monotonic()
         report = self._report()
         request = {
@@ -116,7 +129,7 @@ class Link:
             "progress": {key: _sendable(value) for key, value in report["progress"].items()},
             "next_sequence": self._journal.get("next_sequence", 1),
             "objects_per_checkpoint": self._journal.get("objects_per_checkpoint", 16),
-            "messages": self._journal.unacknowledged(),
+            "messages": messages,
         }
         try:
             answer = self._web.call("/v1/agent/sync", request, session=self._session, timeout=15.0)

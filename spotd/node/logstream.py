@@ -24,6 +24,7 @@ class LogStream:
         self._path = path
         self._clock = clock
         self._offset = 0
+        self._sending = threading.Lock()
         self._stop = threading.Event()
 
     def start(self) -> None:
@@ -44,7 +45,15 @@ class LogStream:
             return
 
     def send(self, timeout: float = 15.0) -> int:
-        """Copy one piece; its size, 0 when there is nothing new. Raises WebError."""
+        """Copy one piece; its size, 0 when there is nothing new. Raises WebError, also when another thread has not ended its own in time."""
+        if not self._sending.acquire(timeout=timeout):
+            raise WebError("another piece of the log is on its way")
+        try:
+            return self._send(timeout)
+        finally:
+            self._sending.release()
+
+    def _send(self, timeout: float) -> int:
         try:
             with open(self._path, "rb") as stream:
                 stream.seek(self._offset)

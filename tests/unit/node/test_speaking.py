@@ -115,6 +115,29 @@ def test_messages_are_said_until_they_are_acknowledged(daemon: FakeDaemon, tmp_p
     assert len(daemon.messages) == 1
 
 
+def test_the_output_goes_before_the_news_of_the_end(daemon: FakeDaemon, tmp_path: Path) -> None:
+    """Whoever hears that a job ended may end its instance at once: by then its last line is there, also when both had to wait for a daemon."""
+    clock = SteppedClock()
+    journal = Journal(str(tmp_path / "state.json"), clock, "boot-1")
+    (tmp_path / "log").write_bytes(b"Traceback: why\n")
+    logs = LogStream(_web(daemon), "session-secret", str(tmp_path / "log"), clock)
+    heard: list[bytes] = []
+    report: dict[str, Any] = {"state": "exited", "acknowledged_drain": None, "progress": {}}
+
+    def hear(_: Answer) -> None:
+        heard.append(bytes(daemon.logs))
+
+    link = Link(_web(daemon), "session-secret", journal, clock, str(tmp_path / "contact"), 1.0, lambda: report, hear, lambda: logs.flush(1.0))
+    journal.say("started", {})
+    assert link.sync()
+    journal.say("exited", {"code": 1})
+    daemon.down = True
+    assert not link.sync()
+    daemon.down = False
+    assert link.sync()
+    assert heard == [b"", b"Traceback: why\n"]
+
+
 def test_progress_is_always_json(daemon: FakeDaemon, tmp_path: Path) -> None:
     """A diverged loss is sent as unknown, not as something no parser takes."""
     link, _ = _link(daemon, tmp_path, [], {"step": 3, "loss": float("nan")})
