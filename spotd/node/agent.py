@@ -68,7 +68,8 @@ class Agent:
         self._terminated = threading.Event()
         self._instance = instance
         self._targets = Targets()
-        self._link = Link(web, session, journal, clock, places.contact, spec.heartbeat_s, self._report, self._heard, self._last_words)
+        self._link = Link(web, session, journal, clock, places.contact, spec.heartbeat_s, self._report, self._heard)
+        self._link.last_words = self._last_words
         self._logs = LogStream(web, session, places.log, clock)
         self._run = Task(places.task("run"), "run", instance, clock)
         self._setup = Task(places.task("setup"), "setup", instance, clock)

@@ -83,7 +83,6 @@ class Link:
         heartbeat_s: float,
         report: Callable[[], dict[str, Any]],
         heard: Callable[[Answer], None],
-        last_words: Callable[[], None] = lambda: None,
     ) -> None:
         self._web = web
         self._session = session
@@ -93,7 +92,7 @@ class Link:
         self._heartbeat_s = heartbeat_s
         self._report = report
         self._heard = heard
-        self._last_words = last_words
+        self.last_words: Callable[[], None] = lambda: None
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._problem = ""
@@ -120,7 +119,7 @@ class Link:
         """One exchange; False when nothing was heard."""
         messages = self._journal.unacknowledged()
         if any(message["type"] in _ENDS for message in messages):
-            self._last_words()
+            self.last_words()
             messages = self._journal.unacknowledged()
         sent_at = self._clock.monotonic()
         report = self._report()

@@ -127,7 +127,8 @@ def test_the_output_goes_before_the_news_of_the_end(daemon: FakeDaemon, tmp_path
     def hear(_: Answer) -> None:
         heard.append(bytes(daemon.logs))
 
-    link = Link(_web(daemon), "session-secret", journal, clock, str(tmp_path / "contact"), 1.0, lambda: report, hear, lambda: logs.flush(1.0))
+    link = Link(_web(daemon), "session-secret", journal, clock, str(tmp_path / "contact"), 1.0, lambda: report, hear)
+    link.last_words = lambda: logs.flush(1.0)
     journal.say("started", {})
     assert link.sync()
     journal.say("exited", {"code": 1})
