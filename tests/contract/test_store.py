@@ -130,7 +130,7 @@ def commit_all(store: Store, steps: list[Step]) -> None:
         store.commit(step.events, step.changes)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(steps=histories())
 def test_what_is_loaded_is_the_world_that_was_committed(new_place: Callable[[], Iterator[Place]], steps: list[Step]) -> None:
     """After any history, a store that is opened anew gives the world of its last commit, as far as `load` promises it."""

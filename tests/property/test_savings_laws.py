@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spotd.core.attempt import Attempt, AttemptState, EndReason, Purpose
@@ -125,6 +125,7 @@ def test_two_halves_of_a_time_make_the_whole(ledger: list[LedgerRow], middle: da
         assert abs(one + two - both) < CENT_OF_NOTHING
 
 
+@settings(max_examples=50)
 @given(histories())
 def test_the_books_of_any_history_balance(steps: list[Step]) -> None:
     """Also of what the fold makes of random events: every instance's time is accounted for, and its bill is paid or waived."""
