@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
     from spotd.demo.story import Story
 
-_LINES = 9
+#: The journal gets what the rest leaves, at least this much; on a low terminal the table of attempts makes way for it.
+_FEWEST_LINES = 4
+_ROOM_FOR_ATTEMPTS = 34
 _ARROWS = {1: "▲", -1: "▼", 0: " "}
 
 
@@ -62,6 +64,7 @@ class Picture:
     def __init__(self, console: Console) -> None:
         from rich.live import Live  # noqa: PLC0415 - half a second that a run without a terminal need not spend
 
+        self._console = console
         self._live: Live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
 
     def open(self) -> AbstractContextManager[object]:
@@ -73,7 +76,7 @@ class Picture:
 
     def draw(self, story: Story) -> None:
         """Draw it anew."""
-        self._live.update(picture(story, time.time()), refresh=True)
+        self._live.update(picture(story, time.time(), self._console.height), refresh=True)
 
 
 def choose(*, as_json: bool) -> View:
@@ -87,8 +90,8 @@ def choose(*, as_json: bool) -> View:
     return Picture(Console())
 
 
-def picture(story: Story, now: float) -> RenderableType:
-    """Everything known, as one picture."""
+def picture(story: Story, now: float, height: int) -> RenderableType:
+    """Everything known, as one picture of so many lines."""
     from rich.console import Group  # noqa: PLC0415 - see above
     from rich.panel import Panel  # noqa: PLC0415 - see above
     from rich.text import Text  # noqa: PLC0415 - see above
@@ -96,9 +99,13 @@ def picture(story: Story, now: float) -> RenderableType:
     title = (
         f"spotd demo  ·  recorded V100 market, {scene.SPEED} times faster  ·  notice {scene.NOTICE_S:g} s  ·  {now - story.began.timestamp():.0f} s"
     )
-    lines = Text("\n".join(list(story.lines)[-_LINES:]), no_wrap=True, overflow="ellipsis")
-    parts: list[RenderableType] = [_market(story, now), *_progress(story), _attempts(story), Panel(lines, title="journal", title_align="left")]
-    return Panel(Group(*parts), title=title)
+    shown = story.attempts if height >= _ROOM_FOR_ATTEMPTS else []
+    # Two frames, the market with its head, step, money, two bars and a gap; the attempts with their head and a gap.
+    used = 4 + 1 + len(_spots(story)) + 5 + (len(shown) + 2 if shown else 0)
+    lines = list(story.lines)[-max(height - used - 1, _FEWEST_LINES) :]
+    journal = Panel(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), title="journal", title_align="left")
+    parts: list[RenderableType] = [_market(story, now), *_progress(story)]
+    return Panel(Group(*parts, *([Text(), _attempts(story)] if shown else []), journal), title=title)
 
 
 def _market(story: Story, now: float) -> RenderableType:
@@ -106,12 +113,16 @@ def _market(story: Story, now: float) -> RenderableType:
 
     table = Table(expand=True, box=None, pad_edge=False)
     for head in ("zone", "spot $/h", "", "what is known of it"):
-        table.add_column(head, justify="right" if head == "spot $/h" else "left")
-    spots = sorted((o for o in story.offers if o["market"] == "spot"), key=lambda o: (scene.REGIONS.index(o["region"]), o["zone"]))
-    for offer in spots:
+        table.add_column(head, justify="right" if head == "spot $/h" else "left", no_wrap=True)
+    for offer in _spots(story):
         text, style = known(story, offer["zone"], now)
         table.add_row(offer["zone"], f"{float(offer['price_usd_per_hour']):.4f}", _ARROWS[story.trend.get(offer["zone"], 0)], text, style=style)
     return table
+
+
+def _spots(story: Story) -> list[dict[str, Any]]:
+    """Every zone's spot offer, in the policy's order of regions."""
+    return sorted((o for o in story.offers if o["market"] == "spot"), key=lambda o: (scene.REGIONS.index(o["region"]), o["zone"]))
 
 
 def known(story: Story, zone: str, now: float) -> tuple[str, str]:
@@ -125,7 +136,7 @@ def known(story: Story, zone: str, now: float) -> tuple[str, str]:
             return f"down: no capacity for attempt {number}", "dim"
         if attempt is None or attempt["state"] == "ended" or instance["state"] == "gone":
             if attempt is not None and attempt["preempted_at"]:
-                return f"down: took attempt {number}'s machine away, left alone for 15 min", "red"
+                return f"down: took attempt {number}'s machine; left alone for 15 min", "red"
             continue
         notice = instance["notice"]
         if notice and notice["deadline"]:
@@ -138,6 +149,7 @@ def known(story: Story, zone: str, now: float) -> tuple[str, str]:
 
 def _progress(story: Story) -> list[RenderableType]:
     from rich.progress_bar import ProgressBar  # noqa: PLC0415 - see above
+    from rich.table import Table  # noqa: PLC0415 - see above
     from rich.text import Text  # noqa: PLC0415 - see above
 
     job: dict[str, Any] = story.shown.get("job", {})
@@ -145,8 +157,13 @@ def _progress(story: Story) -> list[RenderableType]:
     losses = [a["loss"] for a in story.attempts if a["loss"] is not None]
     loss = f"loss {losses[-1]:.4f}" if losses else "loss –"
     spent = usd(story.shown.get("spend_usd") or 0)
-    text = f"\nstep {step}/{scene.STEPS}   checkpoint {saved}   {loss}   spent so far {spent} ({scene.SPEED} billed seconds per second)"
-    return [Text(text), ProgressBar(total=scene.STEPS, completed=step), ProgressBar(total=scene.STEPS, completed=saved, complete_style="green")]
+    text = f"\nstep {step}/{scene.STEPS}   checkpoint {saved}   {loss}\nspent so far {spent} ({scene.SPEED} billed seconds per second)"
+    bars = Table.grid(expand=True, padding=(0, 1))
+    bars.add_column()
+    bars.add_column(ratio=1)
+    bars.add_row("trained", ProgressBar(total=scene.STEPS, completed=step))
+    bars.add_row("saved", ProgressBar(total=scene.STEPS, completed=saved, complete_style="green"))
+    return [Text(text), bars]
 
 
 def _attempts(story: Story) -> RenderableType:
