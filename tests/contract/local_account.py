@@ -40,7 +40,7 @@ class LocalAccount:
     def __init__(self, folder: Path) -> None:
         self.clock = SystemClock()
         self.goods = Goods(_offer("north-a"), _offer("north-a", Market.ON_DEMAND), _offer("north-b"), _offer("south-a"), limit=Decimal(2))
-        self.traits = Traits(absent_id="local-0123456789ab", step_s=0.1, patience_s=20.0, regions_fail_apart=False)
+        self.traits = Traits(absent_id="local-0123456789ab", step_s=0.1, patience_s=30.0, many=2, regions_fail_apart=False)
         self.root = folder / "cloud"
         self._market = folder / "market-file.json"
         self._market.write_text(json.dumps(_market()))
