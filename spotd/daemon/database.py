@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
     from sqlalchemy.engine import Connection, Engine
 
-#: A backup or an operator's shell may hold the write lock for a minute; longer than this it is a fault that somebody has to end.
-LOCK_WAIT_S = 75.0
+#: A backup or an operator's shell may hold the write lock for a minute. One call waits for it this long, well within the watchdog's minute
+#: (systemd/spotd.service); whoever called tries again.
+LOCK_WAIT_S = 20.0
 #: Low 8 bits of SQLite's result codes (sqlite.org/rescode.html).
 _CODE_MASK = 0xFF
 
