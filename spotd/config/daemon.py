@@ -25,6 +25,8 @@ from spotd.config.yaml_tree import Path_, Tree, decode, read_limited, typed
 
 DEFAULT_FILE = Path("/etc/spotd/spotd.toml")
 _PREFIX = "SPOTD_"
+#: tomllib takes time with the square of a dotted key's length.
+_MAX_CHARACTERS = 32 * 1024
 
 
 def _absolute(value: object) -> Path:
@@ -160,6 +162,8 @@ def parse_daemon_config(text: str, file: str = "spotd.toml") -> DaemonConfig:
 
 
 def _toml(text: str, file: str) -> Tree:
+    if len(text) > _MAX_CHARACTERS:
+        raise ConfigError.single(file, None, "", f"is larger than {_MAX_CHARACTERS // 1024} KiB, which no such file needs")
     try:
         value = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -174,23 +178,25 @@ def _toml(text: str, file: str) -> Tree:
 
 
 def _toml_hint(text: str, line: int) -> str:
-    source = text.split("\n")[line - 1] if line <= text.count("\n") + 1 else ""
-    if re.match(r"\s*[\w.-]+\s*=\s*[A-Za-z0-9/][^\"'\[{]*$", source):
+    source = text.split("\n")[line - 1].strip()[:400] if line <= text.count("\n") + 1 else ""
+    if re.match(r"[\w.-]+\s*=\s*[A-Za-z0-9/][^\"'\[{]*$", source):
         return 'text and durations stand in quotes: key = "value"'
-    return 'write key = "value"' if re.match(r"\s*[\w.-]+\s*:", source) else ""
+    return 'write key = "value"' if re.match(r"[\w.-]+\s*:", source) else ""
 
 
 def _toml_lines(text: str) -> dict[Path_, int]:
     """Where each key stands. tomllib does not say; what this misses (keys inside multi-line values) only costs an exact line number."""
     lines: dict[Path_, int] = {(): 1}
     table: Path_ = ()
-    for number, line in enumerate(text.splitlines(), start=1):
-        header = re.match(r"\s*\[{1,2}\s*([^\[\]]{1,200})\]", line)
+    for number, whole in enumerate(text.split("\n"), start=1):
+        # A key is short and stands in front. Cut to that, no line can make these patterns try for long.
+        line = whole.strip()[:400]
+        header = re.match(r"\[{1,2}([^\[\]]{1,200})\]", line)
         if header:
             table = _key_parts(header[1])
             lines.setdefault(table, number)
             continue
-        key = re.match(r"\s*([A-Za-z0-9_.\"' -]{1,200}?)\s*=", line)
+        key = re.match(r"([A-Za-z0-9_.\"' -]{1,200})=", line)
         if key:
             lines.setdefault((*table, *_key_parts(key[1])), number)
     return lines

@@ -34,7 +34,7 @@ error, too: leave it out for its default.
 _JOB = """\
 ## Job file
 
-YAML, one job per file, at most 256 KiB: `spotd submit job.yaml`.
+YAML, one job per file, at most 128 KiB: `spotd submit job.yaml`.
 
 ```yaml
 name: llama-ft
@@ -55,7 +55,7 @@ Not sent with the workdir: `.git`, `.venv`, `__pycache__`, and what the patterns
 _POLICY = """\
 ## Policy file
 
-YAML, one policy per file in `policies_dir`, at most 256 KiB; the file's name without `.yaml` is the policy's name. Changes are taken up while the
+YAML, one policy per file in `policies_dir`, at most 128 KiB; the file's name without `.yaml` is the policy's name. Changes are taken up while the
 daemon runs. A file that is wrong changes nothing: the last good version stays in force, and `spotd policy list`, the log and `spotd events` say
 so, with line and key. `spotd policy check FILE` needs no daemon.
 
@@ -74,7 +74,7 @@ spot_handlers:
 _DAEMON = """\
 ## spotd.toml
 
-TOML, at most 256 KiB: `spotd daemon --config FILE`, by default `/etc/spotd/spotd.toml`, which need not exist. Every key can be overridden by a
+TOML, at most 32 KiB: `spotd daemon --config FILE`, by default `/etc/spotd/spotd.toml`, which need not exist. Every key can be overridden by a
 variable of the environment: `SPOTD_LOG_LEVEL=debug`, `SPOTD_AGENT_API__LISTEN=0.0.0.0:7443`, `SPOTD_PROVIDERS__LOCAL__SPEED=600`.
 
 ```toml

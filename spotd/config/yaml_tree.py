@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 Path_ = tuple[str | int, ...]
 
 #: A job or policy file is a page of text; what is larger is not one.
-MAX_BYTES = 256 * 1024
+MAX_BYTES = 128 * 1024
 _MAX_DEPTH = 12
-_MAX_NODES = 20_000
+_MAX_NODES = 5_000
 
 _INT = re.compile(r"[-+]?\d{1,30}", re.ASCII)
 _DECIMAL = re.compile(r"[-+]?(\d{1,30}\.\d{0,30}|\.\d{1,30})", re.ASCII)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from spotd.config.errors import printable
 from spotd.daemon.agent_errors import Problem
 
 if TYPE_CHECKING:
@@ -85,7 +86,8 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
             raise
         if error.status == 413:
             return _answer(Denied(413, "too_large", "the request is larger than the daemon takes"))
-        return _answer(Denied(error.status, error.reason.lower().replace(" ", "_"), f"{error.reason}: {request.method} {request.path[:200]}"))
+        message = f"{error.reason}: {request.method} {printable(request.path)}"
+        return _answer(Denied(error.status, error.reason.lower().replace(" ", "_"), message))
     except ConnectionError:
         # The caller has gone, as with Ctrl-C: nobody reads this answer, and the log has nothing to tell.
         return web.Response(status=400)

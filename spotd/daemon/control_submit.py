@@ -38,7 +38,7 @@ async def submit(request: web.Request) -> web.Response:
     job_id = _job_id(request, peer)
     body = await json_body(request)
     try:
-        parsed, file = _parse(body)
+        parsed, file = await asyncio.to_thread(_parse, body)
     except ConfigError as error:
         raise invalid(error) from None
     owner = await _owner(control, peer, parsed, file)
