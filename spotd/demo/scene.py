@@ -67,6 +67,7 @@ spot_handlers:
   region_failover: [{regions}]
 return_to_spot: {{after: {after}s}}
 max_hourly_price: 3.50
+idle_timeout: 5m
 max_run_duration: 10m     # should this demonstration be killed, its machines end by themselves
 """
 
