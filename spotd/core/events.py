@@ -7,7 +7,7 @@ current rows (progress, listings); the journal, which `spotd events` shows, keep
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum, unique
 from typing import ClassVar
@@ -166,6 +166,8 @@ class AgentBootstrapped:
     instance_id: str
     nonce_sha256: str
     session_sha256: str
+    #: `replace_when_unreachable` as it was in force: the lease that this agent was given keeps this promise, whatever the policy says later.
+    stops_after_silence: timedelta | None = None
     journaled: ClassVar[bool] = True
 
 

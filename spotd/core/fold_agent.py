@@ -57,7 +57,14 @@ def _cool_where_it_booted(draft: Draft, attempt: Attempt, at: datetime) -> None:
 def bootstrapped(draft: Draft, event: AgentBootstrapped) -> None:
     """Only hashes are kept."""
     instance = draft.instances[event.instance_id]
-    draft.put_instance(replace(instance, nonce_sha256=event.nonce_sha256, session_sha256=event.session_sha256))
+    draft.put_instance(
+        replace(
+            instance,
+            nonce_sha256=event.nonce_sha256,
+            session_sha256=event.session_sha256,
+            stops_after_silence=event.stops_after_silence,
+        )
+    )
 
 
 def spoke(draft: Draft, event: AgentSpoke) -> None:

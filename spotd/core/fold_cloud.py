@@ -158,7 +158,7 @@ def _sight(draft: Draft, instance: Instance, row: ObservedInstance, event: Liste
         absences=0,
         absent_since=None,
     )
-    if row.state is ObservedState.ENDING and instance.ending_seen_at is None:
+    if row.state is ObservedState.ENDING and instance.ending_seen_at is None and instance.terminate_requested_at is None:
         instance = replace(instance, ending_seen_at=event.at)
     if instance != was:
         draft.put_instance(instance)

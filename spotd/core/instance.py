@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum, unique
 from types import MappingProxyType
@@ -96,7 +96,7 @@ class Instance:
     error: str = ""
     notice: Notice | None = None
     hint_at: datetime | None = None
-    #: When a listing first showed it on its way down.
+    #: When a listing showed it on its way down before we had asked for that. The order of events, not of times: our clock may be stepped.
     ending_seen_at: datetime | None = None
     terminate_requested_at: datetime | None = None
     terminate_because: str = ""
@@ -112,6 +112,8 @@ class Instance:
     #: sha256 of the agent's nonce and of its session credential, once exchanged.
     nonce_sha256: str | None = None
     session_sha256: str | None = None
+    #: What its agent was told: after this much silence of ours its workload has stopped by itself. None: it goes on for ever.
+    stops_after_silence: timedelta | None = None
     #: Number of the agent's last message that was recorded: what it says again up to there is old.
     last_seq: int = 0
 
@@ -123,8 +125,7 @@ class Instance:
     @property
     def ended_by_us(self) -> bool:
         """Whether its end is our doing: we asked before it was seen to be on its way down."""
-        asked = self.terminate_requested_at
-        return asked is not None and (self.ending_seen_at is None or asked <= self.ending_seen_at)
+        return self.terminate_requested_at is not None and self.ending_seen_at is None
 
 
 @unique

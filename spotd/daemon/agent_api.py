@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -159,14 +159,15 @@ class AgentApi:
             nonce = sha256_hex(body.nonce)
             if instance.nonce_sha256 is not None and not same(instance.nonce_sha256, nonce):
                 raise Problem(409, "used", "This credential was exchanged already, by somebody with another nonce.")
-            spec = await self._spec(instance, now)
+            spec, promise = await self._spec(instance, now)
             session = self._services.credentials.session(instance.id, body.nonce)
             if instance.nonce_sha256 is None:
-                await self._record([e.AgentBootstrapped(now, instance.id, nonce, sha256_hex(session))])
+                await self._record([e.AgentBootstrapped(now, instance.id, nonce, sha256_hex(session), promise)])
         self._recorder.heard(instance.id)
         return web.json_response({"session": session, "spec": spec})
 
-    async def _spec(self, instance: Instance, now: datetime) -> dict[str, Any]:
+    async def _spec(self, instance: Instance, now: datetime) -> tuple[dict[str, Any], timedelta | None]:
+        """The specification, and by which `replace_when_unreachable` it was made."""
         world = self._recorder.world
         job = world.jobs.get(instance.job_id)
         attempt = world.attempts.get(instance.attempt_id)
@@ -178,7 +179,7 @@ class AgentApi:
         if policy is None or capabilities is None:
             raise unavailable("The job's policy or provider is not loaded at the moment.")
         found = (world, instance, job, attempt, policy, capabilities, now)
-        return await self._in_store(lambda: self._addresses.spec(*found))
+        return await self._in_store(lambda: self._addresses.spec(*found)), policy.replace_when_unreachable
 
     # Sync -----------------------------------------------------------------------------------------------------------------
 

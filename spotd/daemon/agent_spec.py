@@ -103,7 +103,8 @@ class AgentAddresses:
         """The specification, as docs/agent-protocol.md has it."""
         resume = self.resume(world, job.id, now)
         sha256 = job.spec.workdir_sha256
-        patience = policy.replace_when_unreachable
+        # Said again after a lost answer, it must be what was recorded at the first saying, whatever the policy says by now.
+        patience = policy.replace_when_unreachable if instance.nonce_sha256 is None else instance.stops_after_silence
         notice_s = capabilities.notice.total_seconds()
         return {
             "job": {"id": job.id, "name": job.spec.name},

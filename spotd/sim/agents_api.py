@@ -69,7 +69,7 @@ class AgentsApi:
             raise NoAnswer("503")
         spec = self._addresses.spec(world, instance, job, attempt, policy, host.provider.capabilities, now)
         if instance.nonce_sha256 is None:
-            host.record([e.AgentBootstrapped(now, instance.id, sha256_hex("nonce"), sha256_hex(instance.id))])
+            host.record([e.AgentBootstrapped(now, instance.id, sha256_hex("nonce"), sha256_hex(instance.id), policy.replace_when_unreachable)])
         host.engine.heard(instance.id, host.clock.now())
         return spec
 

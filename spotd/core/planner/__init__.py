@@ -29,9 +29,10 @@ def plan(snapshot: Snapshot) -> Plan:
     """Decide what to do now. Pure: the same snapshot gives the same plan; a plan carried out leaves nothing to plan."""
     findings = Findings(snapshot.now)
     everyone = cases(snapshot)
-    settled = [case for case in everyone if not _decided(snapshot, case, findings)]
-    placing.place(snapshot, settled, findings)
-    launching.resolve(snapshot, findings)
+    quiet = [case for case in everyone if not _decided(snapshot, case, findings)]
+    moved = {case.job.id for case in everyone} - {case.job.id for case in quiet}
+    moved |= placing.place(snapshot, quiet, findings)
+    launching.resolve(snapshot, frozenset(moved), findings)
     terminating.terminate(snapshot, findings)
     terminating.end_strays(snapshot, findings)
     pricing.follow_prices(snapshot, findings)

@@ -98,9 +98,11 @@ def _unreachable(snapshot: Snapshot, case: Case, attempt: Attempt, findings: Fin
             continue
         if patience is not None:
             if presumed_stopped(snapshot, instance, patience):
-                detail = f"the agent on {instance.provider_id} was not heard for {patience} (replace_when_unreachable)"
+                detail = f"the agent on {instance.provider_id} was not heard for {snapshot.silent_for(instance.id)} (replace_when_unreachable)"
                 return AttemptEnded(snapshot.now, attempt.id, EndReason.UNREACHABLE, detail)
-            findings.look_at(unreachable_at(snapshot, instance, patience))
+            due = unreachable_at(snapshot, instance, patience)
+            if due is not None:
+                findings.look_at(due)
         if snapshot.silent_for(instance.id) >= SILENT_ALARM:
             message = (
                 f"the agent of job {case.job.spec.name} on {instance.provider_id} has been silent for {snapshot.silent_for(instance.id)}; "

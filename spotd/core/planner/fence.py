@@ -47,11 +47,15 @@ def presumed_stopped(snapshot: Snapshot, instance: Instance, patience: timedelta
 
     The agent keeps its side: unreachable for a shorter time, it saves, stops the workload and powers off (docs/agent-protocol.md).
     """
-    if patience is None:
-        return False
-    return snapshot.now >= unreachable_at(snapshot, instance, patience)
+    due = unreachable_at(snapshot, instance, patience)
+    return due is not None and snapshot.now >= due
 
 
-def unreachable_at(snapshot: Snapshot, instance: Instance, patience: timedelta) -> datetime:
-    """When an instance counts as unreachable if nothing is heard from it until then."""
-    return snapshot.now - snapshot.silent_for(instance.id) + patience
+def unreachable_at(snapshot: Snapshot, instance: Instance, patience: timedelta | None) -> datetime | None:
+    """When an instance counts as unreachable if nothing is heard from it until then; None: never.
+
+    Its agent stops by the policy that was in force when it was given its specification. A policy that was edited since cannot shorten that.
+    """
+    if patience is None or instance.stops_after_silence is None:
+        return None
+    return snapshot.now - snapshot.silent_for(instance.id) + max(patience, instance.stops_after_silence)

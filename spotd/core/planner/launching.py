@@ -22,11 +22,14 @@ PROOF = 2
 _MANY_ASKS = 10
 
 
-def resolve(snapshot: Snapshot, findings: Findings) -> None:
-    """One step for every launch that is neither launched nor refused."""
+def resolve(snapshot: Snapshot, moved: frozenset[str], findings: Findings) -> None:
+    """One step for every launch that is neither launched nor refused, except of jobs about which something was just decided (`moved`).
+
+    A try that another one takes the place of in this very plan must not be asked for again beside it.
+    """
     wanted = wanted_instances(snapshot.world)
     for instance in snapshot.world.instances.values():
-        if instance.state is InstanceState.REQUESTED and instance.id not in snapshot.in_flight:
+        if instance.state is InstanceState.REQUESTED and instance.id not in snapshot.in_flight and instance.job_id not in moved:
             _resolve(snapshot, instance, instance.id in wanted, findings)
 
 

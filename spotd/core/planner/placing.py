@@ -35,8 +35,9 @@ _EXPIRY_ROOM = timedelta(minutes=10)
 _TO_SETTLE = {EndReason.EXITED, EndReason.FAILED_TO_START, EndReason.GUEST_SHUTDOWN, EndReason.EXTERNAL}
 
 
-def place(snapshot: Snapshot, cases: list[Case], findings: Findings) -> None:
-    """Place every job that needs it. Offers are ranked once for each policy."""
+def place(snapshot: Snapshot, cases: list[Case], findings: Findings) -> set[str]:
+    """Place every job that needs it; the ids of those that were. Offers are ranked once for each policy."""
+    placed: set[str] = set()
     lists: dict[str, Shortlists] = {}
     cooldowns = Cooling.at(snapshot.world.cooldowns, snapshot.now)
     for case in cases:
@@ -52,7 +53,11 @@ def place(snapshot: Snapshot, cases: list[Case], findings: Findings) -> None:
             continue
         if case.policy.name not in lists:
             lists[case.policy.name] = shortlists(snapshot, case.policy, cooldowns)
+        before = findings.count
         _place(snapshot, case, need, lists[case.policy.name], findings)
+        if findings.count != before:
+            placed.add(case.job.id)
+    return placed
 
 
 def shortlists(snapshot: Snapshot, policy: Policy, cooldowns: Cooling) -> Shortlists:

@@ -30,7 +30,7 @@ class Launches:
             return
         if stored.request != request:
             self._checks.violated("intent", f"token {request.token[:8]} was used for another request than the stored one")
-        if stored.state is InstanceState.GONE:
+        if stored.state is InstanceState.GONE and stored.provider_id is None:
             self._checks.violated("intent", f"token {request.token[:8]} was used again after its instance was settled as gone")
         first = self._requests.setdefault(request.token, request)
         if first != request:
