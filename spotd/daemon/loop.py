@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from spotd.core.events import Event
 from spotd.core.plan import subject
+from spotd.daemon.database import StoreError
 from spotd.daemon.engine import PlanDoesNotSettle
 from spotd.daemon.execute import execute
 from spotd.daemon.journal_log import log_events
@@ -87,7 +88,8 @@ class Loop:
         """Stop after the step under way. Instances and jobs run on; effects under way finish or are asked for again at the next start."""
         self._stopping.set()
         self.wake()
-        self._writer.join(timeout=30)
+        if self._writer.ident is not None:  # else it was never started: the daemon could not listen
+            self._writer.join(timeout=30)
         self._workers.shutdown(wait=True, cancel_futures=True)
 
     def wake(self) -> None:
@@ -162,6 +164,10 @@ class Loop:
     def _process(self, batch: list[_Submission]) -> None:
         try:
             step = self._step(batch)
+        except StoreError as error:
+            # Nothing is wrong with any of them, and each alone would wait for the same lock or disk.
+            self._failed(batch, error)
+            return
         except Exception as error:  # noqa: BLE001 - whatever it is, the loop goes on; each submission is then tried alone
             if len(batch) > 1:
                 for submission in batch:

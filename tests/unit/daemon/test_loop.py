@@ -13,6 +13,7 @@ from spotd.core.events import CancelRequested, JobSubmitted, LaunchRefused, Laun
 from spotd.core.instance import LaunchRequest
 from spotd.core.plan import Launch
 from spotd.daemon.clock import SystemClock
+from spotd.daemon.database import StoreUnavailable
 from spotd.daemon.execute import execute
 from spotd.daemon.loop import Loop
 from spotd.ports import Launched
@@ -107,6 +108,38 @@ def test_what_nobody_waits_for_is_kept_until_it_can_be_recorded(loop: Loop, stag
 
     assert recorded.wait(10)
     assert "job-1" in loop.world.jobs
+
+
+def test_a_store_that_is_away_is_asked_once_for_all(loop: Loop, stage: Stage) -> None:
+    """When the database is locked, a batch fails together instead of each submission waiting for the same lock in turn."""
+    commits: list[int] = []
+    first, release = threading.Event(), threading.Event()
+
+    def commit(events: list[object], changes: object) -> None:
+        del changes
+        commits.append(len(events))
+        first.set()
+        release.wait(10)
+        raise StoreUnavailable("locked")
+
+    def submit(number: int) -> None:
+        with pytest.raises(StoreUnavailable):
+            loop.record([_submitted(f"job-{number}")])
+
+    stage.ledger.commit = commit  # type: ignore[method-assign,assignment]
+    threads = [threading.Thread(target=submit, args=(number,)) for number in range(20)]
+    threads[0].start()
+    assert first.wait(10)
+    for thread in threads[1:]:
+        thread.start()
+    while loop._inbox.qsize() < len(threads) - 1:
+        threading.Event().wait(0.01)
+    release.set()
+    for thread in threads:
+        thread.join(10)
+
+    assert not any(thread.is_alive() for thread in threads)
+    assert len(commits) == 2
 
 
 def test_record_after_the_end_is_refused_and_does_not_hang(loop: Loop) -> None:
