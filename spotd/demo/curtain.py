@@ -24,6 +24,8 @@ class Curtain:
     def __enter__(self) -> Self:
         """Take the signals over."""
         for number in _SIGNALS:
+            if number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+                continue  # as nohup wants it
             self._before[number] = signal.signal(number, self._heard)
         return self
 

@@ -175,19 +175,18 @@ def _perform(performance: Run, *, as_json: bool) -> bool:
     claims = examine(facts)
     if performance.kill_daemon and facts.killing is None:
         claims.append(killing.never_done())
-    (note if as_json else print)("\n".join(report.lines(facts, claims)))
+    # With --json standard output belongs to the one object.
+    (note if as_json else print)("\n".join([*report.lines(facts, claims), "", _verdict(claims, facts.seconds)]))
     if as_json:
         print_json(report.document(facts, claims))
-    return _verdict(claims, facts.seconds)
+    return all(claim.held for claim in claims)
 
 
-def _verdict(claims: list[Claim], seconds: float) -> bool:
+def _verdict(claims: list[Claim], seconds: float) -> str:
     failed = [claim.claim for claim in claims if not claim.held]
     if failed:
-        note(f"\n{len(failed)} of {len(claims)} claims failed: {'; '.join(failed)}")
-    else:
-        note(f"\nAll {len(claims)} claims held, in {seconds:.0f} s.")
-    return not failed
+        return f"{len(failed)} of {len(claims)} claims failed: {'; '.join(failed)}"
+    return f"All {len(claims)} claims held, in {seconds:.0f} s."
 
 
 def _temporary() -> str:
