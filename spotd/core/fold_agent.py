@@ -10,7 +10,7 @@ from spotd.core.cooldown import after_failure, key_for
 from spotd.core.errors import ErrorKind, Scope
 from spotd.core.fold_cloud import count_preemption
 from spotd.core.lifecycle import AttemptTrigger
-from spotd.core.notice import NoticeKind
+from spotd.core.notice import NoticeKind, NoticeSource
 from spotd.core.tries import is_current
 
 if TYPE_CHECKING:
@@ -200,7 +200,8 @@ def _drain_reason(draft: Draft, attempt: Attempt, instance_id: str) -> EndReason
         return attempt.drain.kind.end_reason
     if notice is not None and notice.kind is NoticeKind.MAINTENANCE:
         return EndReason.MAINTENANCE
-    if notice is not None and notice.kind is NoticeKind.SHUTDOWN:
+    if notice is not None and notice.kind is NoticeKind.SHUTDOWN and notice.source is not NoticeSource.AGENT:
+        # Until the provider says who shut it down (`fold_cloud`): a reclaim without a notice looks like this, too.
         return EndReason.GUEST_SHUTDOWN
     # The notice it answered was withdrawn before it had stopped, or it drained of itself (lease, lifetime).
     return EndReason.MOVED

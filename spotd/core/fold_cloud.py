@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from spotd.core.attempt import AttemptState
+from spotd.core.attempt import AttemptState, EndReason
 from spotd.core.cooldown import after_failure, key_for
 from spotd.core.errors import ErrorKind, Scope
 from spotd.core.events import LaunchNotFound
@@ -38,6 +38,14 @@ if TYPE_CHECKING:
 ABSENCE_AGE = timedelta(minutes=10)
 #: A provider whose permission is missing is asked again after this, in case ops mended it.
 _NOT_AUTHORIZED_PAUSE = timedelta(minutes=10)
+
+
+_WARNED = {NoticeKind.RECLAIM: EndedBy.RECLAIM, NoticeKind.MAINTENANCE: EndedBy.MAINTENANCE}
+_SHUT_DOWN_BY = {
+    EndedBy.RECLAIM: EndReason.RECLAIMED,
+    EndedBy.EXTERNAL: EndReason.EXTERNAL,
+    EndedBy.MAINTENANCE: EndReason.MAINTENANCE,
+}
 
 
 def launch_requested(draft: Draft, event: LaunchRequested) -> None:
@@ -174,11 +182,14 @@ def _who_ended(instance: Instance, row: ObservedInstance) -> EndedBy:
         case EndedBy.US | EndedBy.EXTERNAL:
             return EndedBy.US if instance.ended_by_us else EndedBy.EXTERNAL
         case None | EndedBy.UNKNOWN:
-            if instance.ended_by_us:
-                return EndedBy.US
-            return EndedBy.RECLAIM if instance.notice is not None else EndedBy.UNKNOWN
+            return EndedBy.US if instance.ended_by_us else _as_warned(instance)
         case word:
             return word
+
+
+def _as_warned(instance: Instance) -> EndedBy:
+    """Who ended it, by the warning alone."""
+    return EndedBy.UNKNOWN if instance.notice is None else _WARNED.get(instance.notice.kind, EndedBy.UNKNOWN)
 
 
 def _miss(draft: Draft, instance: Instance, event: Listed) -> None:
@@ -200,8 +211,8 @@ def absence_proved(draft: Draft, event: AbsenceProved) -> None:
     ended = instance.terminate_acknowledged_at or event.at
     if never_ran:
         by = EndedBy.NEVER_RAN
-    elif instance.notice is not None:
-        by = EndedBy.RECLAIM
+    elif _as_warned(instance) is not EndedBy.UNKNOWN:
+        by = _as_warned(instance)
     elif (
         instance.absent_since is not None
         and instance.terminate_requested_at is not None
@@ -230,12 +241,23 @@ def _gone(draft: Draft, instance: Instance, ended_at: datetime, by: EndedBy, cod
         # A reclaim that we answered by ending it ourselves was one all the same.
         reclaimed = by is EndedBy.RECLAIM or (instance.notice is not None and instance.notice.kind is NoticeKind.RECLAIM)
         draft.put_lifetime(past.plus(hours, 1 if reclaimed else 0, at))
-    if by is EndedBy.RECLAIM and instance.notice is None:
+    _who_shut_it_down(draft, instance, by, at)
+    if by is EndedBy.RECLAIM and _as_warned(instance) is not EndedBy.RECLAIM:
         count_preemption(draft, instance, at)
     elif by is EndedBy.NEVER_RAN and instance.provider_id is not None:
         # It was accepted and died while pending: a capacity signal that no error carried (facts/reclaim.md §1.9).
         key = key_for(offer, Scope.OFFER)
         draft.put_cooldown(after_failure(draft.cooldowns.get(key), key, ErrorKind.NO_CAPACITY, at))
+
+
+def _who_shut_it_down(draft: Draft, instance: Instance, by: EndedBy, at: datetime) -> None:
+    """An attempt that drained because its machine went down gets its reason when the provider says who did that (facts/reclaim.md §1.9)."""
+    attempt = draft.attempt_of(instance)
+    if attempt is None or attempt.reason is not EndReason.GUEST_SHUTDOWN or attempt.stopped_at is None or by is EndedBy.GUEST:
+        return
+    hit = by is EndedBy.RECLAIM and instance.request.offer.market is Market.SPOT
+    reason = _SHUT_DOWN_BY.get(by, EndReason.LOST)
+    draft.put_attempt(replace(attempt, reason=reason, preempted_at=at if hit else attempt.preempted_at))
 
 
 def count_preemption(draft: Draft, instance: Instance, at: datetime) -> None:

@@ -33,6 +33,8 @@ class NoticeSource(StrEnum):
 
     IMDS = "imds"
     SIGNAL = "signal"
+    #: A lease of the agent's own ran out (its lifetime, or nobody answered it): nobody's fault, least of all the job's.
+    AGENT = "agent"
     PROVIDER = "provider"
 
 

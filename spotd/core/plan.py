@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum, unique
 from types import MappingProxyType
 
-from spotd.core.attempt import Attempt
+from spotd.core.attempt import Attempt, EndReason
 from spotd.core.errors import ErrorKind
 from spotd.core.events import Event
 from spotd.core.instance import Instance, LaunchRequest
@@ -157,6 +157,10 @@ class Case:
     def current(self, attempt: Attempt) -> tuple[Instance, ...]:
         """The machine that speaks for an attempt, if one was asked for (one per rank)."""
         return tuple(i for i in self.of(attempt) if is_current(attempt, i))
+
+    def blamed(self, attempt: Attempt) -> bool:
+        """Whether it is known why an attempt ended: who shut its machine down is for the provider to say, once it is gone."""
+        return attempt.reason is not EndReason.GUEST_SHUTDOWN or not any(i.live for i in self.current(attempt))
 
     def of(self, attempt: Attempt) -> tuple[Instance, ...]:
         """Every try of an attempt, oldest first."""

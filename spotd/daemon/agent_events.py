@@ -14,8 +14,7 @@ from spotd.core.notice import Notice, NoticeKind, NoticeSource
 from spotd.daemon import agent_messages as m
 from spotd.daemon.agent_errors import malformed
 
-#: Lease and lifetime of the agent itself are no channel of the provider's: like the OS's signal, they are the machine's own word.
-_SOURCES = {"imds": NoticeSource.IMDS, "signal": NoticeSource.SIGNAL, "agent": NoticeSource.SIGNAL}
+_SOURCES = {"imds": NoticeSource.IMDS, "signal": NoticeSource.SIGNAL, "agent": NoticeSource.AGENT}
 #: Exit code of a job of which nobody saw how it ended.
 _UNSEEN = 255
 

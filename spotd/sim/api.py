@@ -53,7 +53,7 @@ class CloudApi:
         self._clock = clock
         self._checks = checks
         self._dice = cloud.dice
-        self._draws = cloud.draws
+        self.draws = cloud.draws
         self.took_s = 0.0
         #: region -> until when its control plane answers nobody.
         self.down: dict[str, float] = {}
@@ -64,9 +64,9 @@ class CloudApi:
             heartbeat=timedelta(seconds=10),
             metadata_poll=timedelta(seconds=2),
             metadata=MetadataKind.IMDS,
-            listing_lag=timedelta(seconds=self._draws.listing_lag_s),
+            listing_lag=timedelta(seconds=self.draws.listing_lag_s),
             billing_rule="aws",
-            notice_channel=bool(self._draws.channel),
+            notice_channel=bool(self.draws.channel),
         )
 
     @property
@@ -89,7 +89,7 @@ class CloudApi:
     def launch(self, request: LaunchRequest, user_data: str) -> Launched:
         """As a cloud would: idempotent by (zone, token), and never sure to be heard."""
         del user_data
-        cloud, dice, draws = self._cloud, self._dice, self._draws
+        cloud, dice, draws = self._cloud, self._dice, self.draws
         self._checks.launch_called(request)
         self._begin(request.offer.region)
         if dice.chance("launch never executed", self._rate(draws.launch_never_executed)):
@@ -118,7 +118,7 @@ class CloudApi:
 
     def _admit(self, request: LaunchRequest) -> Machine:
         """The machine for this request, or the refusal."""
-        cloud, dice, draws, offer = self._cloud, self._dice, self._draws, request.offer
+        cloud, dice, draws, offer = self._cloud, self._dice, self.draws, request.offer
         now = cloud.timeline.now_s
         if self.unauthorized_until_s > now:
             raise NotAuthorized("not allowed to perform ec2:RunInstances", "UnauthorizedOperation", "ec2:RunInstances")
@@ -147,7 +147,7 @@ class CloudApi:
     def outcome(self, request: LaunchRequest) -> LaunchOutcome:
         """What became of it, as far as the cloud can tell now."""
         self._begin(request.offer.region)
-        dice, draws, now = self._dice, self._draws, self._cloud.timeline.now_s
+        dice, draws, now = self._dice, self.draws, self._cloud.timeline.now_s
         if dice.chance("outcome fails", self._rate(draws.outcome_fails)):
             raise ProviderUnavailable("internal error", "InternalError")
         machine = self._cloud.by_token.get((request.offer.zone, request.token))
@@ -180,7 +180,7 @@ class CloudApi:
     def instances(self, region: str) -> Sequence[ObservedInstance]:
         """Ours in a region: each row as fresh or as stale as it happens to be; never a part without an error."""
         self._begin(region)
-        dice, draws, now = self._dice, self._draws, self._cloud.timeline.now_s
+        dice, draws, now = self._dice, self.draws, self._cloud.timeline.now_s
         if dice.chance("listing fails", self._rate(draws.listing_fails)):
             # The second page is missing: what the first one said is thrown away.
             raise ProviderUnavailable("the listing broke off", "InternalError")
@@ -201,7 +201,7 @@ class CloudApi:
 
     def terminate(self, region: str, provider_id: str) -> None:
         """Ask for an end. Returning means acknowledged; how long the end takes is another matter."""
-        dice, draws, cloud = self._dice, self._draws, self._cloud
+        dice, draws, cloud = self._dice, self.draws, self._cloud
         machine = cloud.machines.get(provider_id)
         self._checks.terminate_called(provider_id)
         self._begin(region)
@@ -220,8 +220,8 @@ class CloudApi:
         machine.terminated_s = now if machine.terminated_s is None else machine.terminated_s
         if machine.hidden is not None:
             # A cloud that accepts to end an instance knows of it: its listings may lag, they do not lose it.
-            machine.hidden = (machine.hidden[0], min(machine.hidden[1], now + self._draws.listing_lag_s))
-        slow = dice.chance("slow end", self._rate(self._draws.terminate_slow_end))
+            machine.hidden = (machine.hidden[0], min(machine.hidden[1], now + self.draws.listing_lag_s))
+        slow = dice.chance("slow end", self._rate(self.draws.terminate_slow_end))
         lasts = dice.between("slow end takes", 300.0, 3600.0) if slow else dice.between("end takes", 2.0, 40.0)
         by = dice.choice("word for us", (EndedBy.US, EndedBy.EXTERNAL))
         self._cloud.shut_down(machine, by, "Client.UserInitiatedShutdown", lasts)

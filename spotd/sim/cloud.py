@@ -158,7 +158,8 @@ class Cloud:
         by, code = (EndedBy.RECLAIM, "Server.SpotInstanceTermination")
         if reclaim.kind == "maintenance":
             by, code = (EndedBy.MAINTENANCE, "Server.ScheduledStop")
-        self.end(machine, by, code)
+        # The operating system is told, notice or not; what it may do with that is a matter of seconds (facts/reclaim.md §1.12).
+        self.shut_down(machine, by, code, self.dice.between("last seconds", 0.0, 30.0))
 
     def burst(self, zone: str) -> None:
         """A zone's spot machines are wanted back in the same moment."""

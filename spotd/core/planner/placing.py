@@ -73,7 +73,7 @@ def _need(snapshot: Snapshot, case: Case, findings: Findings) -> Purpose | Attem
     pending = [a for a in case.active if not a.may_have_run]
     if pending:
         return _next_try(case, pending[-1], findings)
-    if any(a.ended and a.number > case.job.settled and a.reason in _TO_SETTLE for a in case.attempts):
+    if any(a.ended and a.number > case.job.settled and a.reason in _TO_SETTLE and case.blamed(a) for a in case.attempts):
         return None
     if runner is None:
         if case.job.not_before is not None and case.job.not_before > snapshot.now:

@@ -37,6 +37,8 @@ def settle(snapshot: Snapshot, case: Case, findings: Findings) -> None:
     for attempt in case.attempts:
         if attempt.number <= job.settled or not attempt.ended or attempt.reason is None:
             continue
+        if not case.blamed(attempt):
+            continue
         if attempt.reason is EndReason.EXITED and attempt.exit_code == 0:
             _finish(snapshot, case, findings, Outcome.SUCCEEDED, f"exit code 0 in attempt {attempt.number}")
             return

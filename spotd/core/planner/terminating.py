@@ -110,6 +110,9 @@ def _unwanted(snapshot: Snapshot, instance: Instance, findings: Findings) -> str
 def _leave_to_provider(snapshot: Snapshot, instance: Instance, findings: Findings) -> bool:
     """A young AWS instance under a reclaim notice costs nothing if EC2 takes it, and something if we end it (facts/reclaim.md §1.11)."""
     notice = instance.notice
+    if notice is not None and notice.kind is NoticeKind.SHUTDOWN and notice.deadline is not None:
+        # It goes down by itself: asking for the same would hide who began it.
+        return not findings.passed(notice.deadline, DRAIN_GRACE)
     if notice is None or notice.kind is not NoticeKind.RECLAIM or notice.deadline is None or instance.launched_at is None:
         return False
     facts = snapshot.providers.get(instance.request.offer.provider)

@@ -67,9 +67,12 @@ class Preemptions:
         store = self._checks.sim.store
         for row in changes.instances:
             spot = row.request.offer.market is Market.SPOT
-            if row.state is InstanceState.GONE and row.ended_by is EndedBy.RECLAIM and row.notice is None and spot and self._newest(row):
+            told = row.notice is not None and row.notice.kind is NoticeKind.RECLAIM
+            if row.state is InstanceState.GONE and row.ended_by is EndedBy.RECLAIM and not told and spot and self._newest(row):
                 attempt = store.attempts[row.attempt_id]
-                if attempt.ended_at is None or attempt.preempted_at is not None:
+                # It ended by that very shutdown, if nobody had ordered it to stop.
+                shut = row.notice is not None and attempt.stopped_at is not None and attempt.drain is None and attempt.exit_code is None
+                if attempt.ended_at is None or attempt.preempted_at is not None or shut:
                     self._expected.setdefault(row.attempt_id, True)
         for event in events:
             if isinstance(event, e.LaunchRequested):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
+from spotd.core.attempt import Attempt
 from spotd.core.events import Event, JobSubmitted
 from spotd.core.job import Job, JobSpec
 from spotd.core.offer import Market, Offer, OfferKey
@@ -46,6 +47,8 @@ class Ledger:
 
     events: list[Event] = field(default_factory=list)
     broken: bool = False
+    #: By number, as last written: what is over leaves the engine's memory.
+    attempts: dict[int, Attempt] = field(default_factory=dict)
 
     def load(self) -> World:
         """Nothing is loaded on this stage."""
@@ -55,8 +58,8 @@ class Ledger:
         """Remember, or refuse."""
         if self.broken:
             raise OSError("disk full")
-        del changes
         self.events += events
+        self.attempts.update((attempt.number, attempt) for attempt in changes.attempts)
 
     def close(self) -> None:
         """Nothing to release."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from spotd.core.attempt import Attempt, AttemptState, DrainKind, Purpose
+import pytest
+
+from spotd.core.attempt import Attempt, AttemptState, DrainKind, EndReason, Purpose
 from spotd.core.directive import directive
-from spotd.core.events import AgentReady, Event, LaunchSucceeded, NoticeSeen, WorkloadStarted
+from spotd.core.events import AgentReady, Event, LaunchSucceeded, Listed, NoticeSeen, WorkloadDrained, WorkloadStarted
+from spotd.core.instance import EndedBy, ObservedInstance, ObservedState
 from spotd.core.notice import Notice, NoticeKind, NoticeSource
 from spotd.core.plan import Launch
 from tests.unit.core.stage import Stage, default_prices
@@ -69,3 +72,41 @@ def test_before_maintenance_the_job_moves_at_its_own_pace() -> None:
     order = directive(stage.engine.world, token, stage.now).drain
     assert order is not None
     assert order.kind is DrainKind.MAINTENANCE
+
+
+@pytest.mark.parametrize(
+    ("by", "reason", "counted"),
+    [
+        (EndedBy.RECLAIM, EndReason.RECLAIMED, True),
+        (EndedBy.EXTERNAL, EndReason.EXTERNAL, False),
+        (EndedBy.US, EndReason.EXTERNAL, False),
+        (EndedBy.GUEST, EndReason.GUEST_SHUTDOWN, False),
+    ],
+)
+def test_who_shut_a_machine_down_is_for_the_provider_to_say(by: EndedBy, reason: EndReason, counted: bool) -> None:
+    """A reclaim without a notice is a SIGTERM to the agent. It was taken for the job's own fault, used up `retries.on_error` and failed jobs."""
+    stage = Stage()
+    stage.submit()
+    token = _running(stage)
+    shut = Notice(NoticeKind.SHUTDOWN, NoticeSource.SIGNAL, stage.now, stage.now + timedelta(seconds=25))
+    stage.step(lambda at: NoticeSeen(at, token, shut))
+    stage.step(lambda at: WorkloadDrained(at, token, True, 5, None, 4.0, 25.0, None, ""))  # noqa: FBT003 - saved
+    assert stage.engine.world.jobs["job-1"].outcome is None, "not settled before it is known whose doing it was"
+    offer = stage.engine.world.instances[token].request.offer
+    provider_id = f"i-{token[:8]}"
+    row = ObservedInstance(provider_id, token, offer.region, offer.zone, ObservedState.GONE, stage.now, stage.now, by, "code")
+    stage.step(lambda at: Listed(at, at, "cloud", offer.region, (row,)))
+    first = stage.ledger.attempts[1]
+    assert (first.reason, first.preempted_at is not None) == (reason, counted)
+
+
+def test_a_lease_of_the_agents_own_is_not_the_jobs_fault() -> None:
+    """An agent that stops because nobody answered it, or because its lifetime is over, has moved out of the way."""
+    stage = Stage()
+    stage.submit()
+    token = _running(stage)
+    lease = Notice(NoticeKind.SHUTDOWN, NoticeSource.AGENT, stage.now, stage.now + timedelta(seconds=120))
+    stage.step(lambda at: NoticeSeen(at, token, lease))
+    stage.step(lambda at: WorkloadDrained(at, token, True, 5, None, 4.0, 120.0, None, ""))  # noqa: FBT003 - saved
+    assert next(a for a in _attempts(stage) if a.number == 1).reason is EndReason.MOVED
+    assert stage.engine.world.jobs["job-1"].errors == 0
