@@ -52,7 +52,9 @@ async def jobs(request: web.Request) -> web.Response:
     limit = whole_query(request, "limit", 1000, _MOST_JOBS)
     everything = flag_query(request, "all") or status in {"succeeded", "failed", "cancelled"}
     owner, policy = text_query(request, "owner"), text_query(request, "policy")
-    found = await asyncio.to_thread(control.reader.jobs, owner=owner, policy=policy, unfinished=not everything, limit=_MOST_JOBS)
+    # Labels and the status are compared here: what the database returns may be thinned out.
+    deep = _MOST_JOBS if labels or status is not None else limit
+    found = await asyncio.to_thread(control.reader.jobs, owner=owner, policy=policy, unfinished=not everything, limit=deep)
     rows = await asyncio.to_thread(_rows, control, found, status, labels, limit)
     return web.json_response({"jobs": rows, "speeds": speeds(control.recorder.snapshot().providers)})
 

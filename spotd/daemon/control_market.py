@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING
 
 from aiohttp import web
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from spotd.config.policy_book import PolicyEntry
+    from spotd.core.attempt import Attempt
     from spotd.core.offer import Offer
     from spotd.daemon.control import Control
     from spotd.daemon.reader import JournalRow
@@ -221,12 +222,10 @@ async def status(request: web.Request) -> web.Response:
     """`GET /v1/status`: who answers, for how long, and how the providers are."""
     control = request.app[CONTROL]
     world, snapshot = control.recorder.world, control.recorder.snapshot()
-    counts: dict[str, int] = {}
-    attempts = list(world.attempts.values())
-    for job in world.jobs.values():
-        if job.outcome is None:
-            word = status_of(job, (a for a in attempts if a.job_id == job.id))
-            counts[word] = counts.get(word, 0) + 1
+    attempts: dict[str, list[Attempt]] = {}
+    for attempt in world.attempts.values():
+        attempts.setdefault(attempt.job_id, []).append(attempt)
+    counts = Counter(status_of(job, attempts.get(job.id, ())) for job in world.jobs.values() if job.outcome is None)
     broken = [entry.name for entry in control.policies.entries() if entry.problems]
     view = {
         "version": control.version,
@@ -235,7 +234,7 @@ async def status(request: web.Request) -> web.Response:
         "started_at": time_view(control.started_at),
         "uptime_s": round((snapshot.now - control.started_at).total_seconds(), 3),
         "you": control.identify(request).name,
-        "jobs": counts,
+        "jobs": dict(counts),
         "live_instances": sum(1 for i in world.instances.values() if i.live),
         "strays": len(world.strays),
         "providers": dict(await asyncio.to_thread(control.health)),
