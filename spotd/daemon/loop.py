@@ -178,10 +178,20 @@ class Loop:
         for submission in batch:
             if submission.answer is not None:
                 submission.answer.set_result(None)
-        log_events(step.events)
         self._next_look = step.next_look
         for effect in step.effects:
+            self._begin(effect)
+        try:
+            log_events(step.events)
+        except Exception:  # noqa: BLE001 - a line that cannot be written must not end the thread that everybody waits for
+            _log.exception("what was recorded could not be logged")
+
+    def _begin(self, effect: Effect) -> None:
+        try:
             self._workers.submit(self._carry_out, effect)
+        except RuntimeError as error:
+            # No thread can be started now. The effect is in the queue, and the next thread takes it.
+            _log.error("%s waits for a worker: %s", type(effect).__name__, error)  # noqa: TRY400 - there is no more to tell
 
     def _step(self, batch: list[_Submission]) -> Step:
         events = [event for submission in batch for event in submission.events]

@@ -128,8 +128,9 @@ class Daemon:
     def run(self, stop: threading.Event) -> None:
         """Serve until told to stop."""
         self._read_policies()
-        self._loop.start()
+        # Who cannot listen does nothing; and agents are answered before anything is ended, so that they can say what is unsaid.
         self._servers.start()
+        self._loop.start()
         self._scheduler.start()
         self._scheduler.add_job(self._read_policies, "interval", seconds=_POLICY_POLL.total_seconds(), coalesce=True, max_instances=1)
         for observer in self._observers.values():

@@ -93,7 +93,8 @@ class Observer:
         self._list_now.set()
         self._sweep_now.set()
         for thread in self._threads:
-            thread.join(timeout=25)
+            if thread.ident is not None:  # else it was never started: the daemon could not listen
+                thread.join(timeout=25)
 
     def sweep_soon(self) -> None:
         """Ask for prices at the next chance: a policy names regions that were not asked for yet."""

@@ -150,6 +150,25 @@ def test_record_after_the_end_is_refused_and_does_not_hang(loop: Loop) -> None:
         loop.record([_submitted()])
 
 
+def test_a_log_that_fails_stops_nothing(loop: Loop, cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was committed is carried out, and the next one who records is answered: without its writer the daemon would hang for ever."""
+
+    def fail(_: object) -> None:
+        raise ValueError("no such word")
+
+    monkeypatch.setattr("spotd.daemon.loop.log_events", fail)
+    loop.record([_submitted()])
+    assert cloud.called.wait(5)
+    loop.record([_submitted("job-2")])
+    assert "job-2" in loop.world.jobs
+
+
+def test_one_that_never_began_can_be_stopped(stage: Stage, cloud: Cloud) -> None:
+    """The daemon could not listen: that is what is to be told, not that a thread cannot be joined."""
+    loop = Loop(stage.engine, {"cloud": cloud}, _script, SystemClock())  # type: ignore[dict-item]
+    loop.stop()
+
+
 def test_a_submission_that_cannot_be_folded_fails_alone(loop: Loop) -> None:
     """Nonsense from one caller does not take others' events with it."""
     with pytest.raises(KeyError):
