@@ -191,7 +191,7 @@ class Loop:
             self._workers.submit(self._carry_out, effect)
         except RuntimeError as error:
             # No thread can be started now. The effect is in the queue, and the next thread takes it.
-            _log.error("%s waits for a worker: %s", type(effect).__name__, error)  # noqa: TRY400 - there is no more to tell
+            _log.error("%s waits for a worker: %s", type(effect).__name__, error)
 
     def _step(self, batch: list[_Submission]) -> Step:
         events = [event for submission in batch for event in submission.events]
