@@ -135,7 +135,7 @@ class Attempt:
     placed_at: datetime
     state: AttemptState = AttemptState.PLACED
     market: Market | None = None
-    #: Launch requests so far.
+    #: Tries so far. The machines of a gang, one of each rank, are one try and share its number.
     tries: int = 0
     launched_at: datetime | None = None
     ready_at: datetime | None = None

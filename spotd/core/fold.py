@@ -28,7 +28,8 @@ def fold(world: World, events: Iterable[e.Event]) -> tuple[World, Changes]:
 def _apply(draft: Draft, event: e.Event) -> None:  # noqa: C901, PLR0912, PLR0915 - one arm per kind of event, nothing else
     match event:
         case e.JobSubmitted():
-            draft.put_job(event.job)
+            # A submit that is said again is the same submit.
+            draft.put_job(draft.jobs.get(event.job.id, event.job))
         case e.CancelRequested():
             _cancel_requested(draft, event)
         case e.AttemptPlaced():

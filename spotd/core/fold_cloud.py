@@ -52,7 +52,7 @@ def launch_requested(draft: Draft, event: LaunchRequested) -> None:
     """The intent exists: one more try of its attempt."""
     draft.put_instance(replace(event.instance, launch_called_at=event.at))
     attempt = draft.attempts[event.instance.attempt_id]
-    draft.put_attempt(replace(attempt, tries=attempt.tries + 1))
+    draft.put_attempt(replace(attempt, tries=max(attempt.tries, event.instance.try_number)))
 
 
 def launch_repeated(draft: Draft, event: LaunchRepeated) -> None:

@@ -15,5 +15,5 @@ if TYPE_CHECKING:
 
 
 def is_current(attempt: Attempt, instance: Instance) -> bool:
-    """Whether this is the attempt's newest try."""
+    """Whether this machine belongs to the attempt's newest try."""
     return instance.attempt_id == attempt.id and instance.try_number == attempt.tries

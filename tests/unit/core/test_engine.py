@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
@@ -21,6 +22,7 @@ from spotd.core.events import (
     JobFinished,
     LaunchNotFound,
     LaunchRefused,
+    LaunchRequested,
     LaunchSucceeded,
     LaunchUnknown,
     Listed,
@@ -39,6 +41,7 @@ from spotd.core.notice import Notice, NoticeKind, NoticeSource
 from spotd.core.offer import Market
 from spotd.core.plan import HoldReason, Launch, Resolve, Terminate
 from spotd.core.policy import SpotHandlers
+from spotd.core.tries import is_current
 from tests.unit.core.stage import Stage, default_prices, job, offer_key, policy
 
 Make = Callable[[datetime], Event]
@@ -518,3 +521,32 @@ def test_a_price_seen_before_the_machine_ran_is_the_price_of_its_first_interval(
     token = _launched(stage)
     interval = stage.engine.world.intervals[token]
     assert (interval.price_usd_per_hour, interval.started_at) == (Decimal("1.50"), stage.engine.world.instances[token].launched_at)
+
+
+def test_a_submit_that_is_recorded_twice_is_one_job() -> None:
+    """A job that already has attempts is not reset by a second record of its submit."""
+    stage = Stage()
+    stage.submit()
+    stage.submit()
+
+    assert stage.engine.world.jobs["job-1"].attempts == 1
+    assert len(stage.engine.world.attempts) == 1
+
+
+def test_the_ranks_of_a_gang_are_one_try() -> None:
+    """Machines of one try all speak for their attempt, whatever their rank; those of an earlier try do not."""
+    stage = Stage()
+    stage.submit()
+    effect = stage.take()
+    assert isinstance(effect, Launch)
+    first = stage.engine.world.instances[effect.request.token]
+    second = replace(first, id="rank-1", rank=1)
+    later = replace(first, id="again", try_number=2)
+    stage.step(lambda at: LaunchRequested(at, second))
+    current = _attempt(stage, 1)
+    both = [is_current(current, i) for i in (first, second)]
+    stage.step(lambda at: LaunchRequested(at, later))
+    current = _attempt(stage, 1)
+
+    assert both == [True, True]
+    assert [is_current(current, i) for i in (first, second, later)] == [False, False, True]
