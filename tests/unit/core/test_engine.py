@@ -35,6 +35,7 @@ from spotd.core.events import (
     WorkloadExited,
     WorkloadStarted,
 )
+from spotd.core.fold import fold
 from spotd.core.instance import EndedBy, InstanceState, ObservedInstance, ObservedState
 from spotd.core.job import Outcome, Retries
 from spotd.core.notice import Notice, NoticeKind, NoticeSource
@@ -542,11 +543,8 @@ def test_the_ranks_of_a_gang_are_one_try() -> None:
     first = stage.engine.world.instances[effect.request.token]
     second = replace(first, id="rank-1", rank=1)
     later = replace(first, id="again", try_number=2)
-    stage.step(lambda at: LaunchRequested(at, second))
-    current = _attempt(stage, 1)
-    both = [is_current(current, i) for i in (first, second)]
-    stage.step(lambda at: LaunchRequested(at, later))
-    current = _attempt(stage, 1)
+    gang, _ = fold(stage.engine.world, [LaunchRequested(stage.now, second)])
+    again, _ = fold(gang, [LaunchRequested(stage.now, later)])
 
-    assert both == [True, True]
-    assert [is_current(current, i) for i in (first, second, later)] == [False, False, True]
+    assert [is_current(gang.attempts[first.attempt_id], i) for i in (first, second)] == [True, True]
+    assert [is_current(again.attempts[first.attempt_id], i) for i in (first, second, later)] == [False, False, True]
