@@ -223,4 +223,5 @@ class Cloud:
         """No more faults: hidden machines show, reclaims that were announced are called off."""
         self.healed = True
         for machine in self.machines.values():
-            machine.hidden = None
+            if machine.hidden is not None:
+                machine.hidden = (machine.hidden[0], min(machine.hidden[1], self.timeline.now_s))

@@ -67,6 +67,9 @@ class Link:
                 self.soon()
         elif self.silent_since_s is None:
             self.silent_since_s = self._timeline.now_s
+            if self.session and self._host.up:
+                # Its last heartbeat was a moment ago; the host only notes heartbeats when it steps.
+                self._host.engine.heard(self._agent.token, self._host.clock.now())
             self._agent.silence_began()
 
     # Saying --------------------------------------------------------------------------------------------------------------

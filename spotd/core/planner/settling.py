@@ -90,9 +90,10 @@ def _back_off(errors: int) -> timedelta:
 
 
 def _external(snapshot: Snapshot, case: Case, attempt: Attempt, findings: Findings) -> None:
-    message = f"an instance of job {case.job.spec.name} was ended by somebody else ({attempt.detail}); it is placed again in {_EXTERNAL_BACK_OFF}"
+    what = "; ".join(part for part in (f"the instance of attempt {attempt.number} was ended by somebody else", attempt.detail) if part)
+    message = f"job {case.job.spec.name}: {what}; it is placed again in {_EXTERNAL_BACK_OFF}"
     findings.alarm(snapshot, AlarmKind.EXTERNAL_END, attempt.id, message)
-    _retry(snapshot, case, attempt, findings, counted=False, wait=_EXTERNAL_BACK_OFF, because=attempt.detail)
+    _retry(snapshot, case, attempt, findings, counted=False, wait=_EXTERNAL_BACK_OFF, because=what)
 
 
 def _retry(snapshot: Snapshot, case: Case, attempt: Attempt, findings: Findings, *, counted: bool, wait: timedelta, because: str) -> None:
