@@ -33,8 +33,12 @@ if TYPE_CHECKING:
     from spotd.sim.witness import Witness
     from spotd.sim.world import Parts
 
+    Listing = tuple[str, tuple[ObservedInstance, ...]]
+
 _STORE_RETRY_S = 1.0
 _REPLAN_EVERY = 16
+#: Listings that are answered within this reach the loop together.
+_SLOW_S = 1.5
 _NEVER = float("inf")
 
 
@@ -212,24 +216,34 @@ class Host:
     def _observe(self, life: int) -> None:
         if life != self.life:
             return
+        asked_at = self.clock.now()
+        together: list[Listing] = []
         for region in self.cloud.bazaar.regions:
-            self._list(region, life)
+            rows = self._list(region)
+            if rows is None:
+                continue
+            if self.provider.took_s > _SLOW_S:
+                # It may be overtaken by a later one.
+                self.timeline.after(self.provider.took_s, partial(self._listed, [(region, rows)], asked_at, life))
+            else:
+                together.append((region, rows))
+        self.timeline.after(_SLOW_S, lambda: self._listed(together, asked_at, life))
         self.timeline.after(self.draws.observe_s, lambda: self._observe(life))
 
-    def _list(self, region: str, life: int) -> None:
-        asked_at = self.clock.now()
+    def _list(self, region: str) -> tuple[ObservedInstance, ...] | None:
         try:
-            rows = tuple(self.provider.instances(region))
+            return tuple(self.provider.instances(region))
         except ProviderError:
             # Unknown is a value: nothing is concluded from a listing that failed.
-            return
-        self.timeline.after(self.provider.took_s, lambda: self._listed(region, asked_at, rows, life))
+            return None
 
-    def _listed(self, region: str, asked_at: datetime, rows: tuple[ObservedInstance, ...], life: int) -> None:
-        if life == self.life:
-            now = self.clock.now()
+    def _listed(self, listings: list[Listing], asked_at: datetime, life: int) -> None:
+        if life != self.life or not listings:
+            return
+        now = self.clock.now()
+        for region, _ in listings:
             self.engine.listed(PROVIDER, region, now)
-            self.tell((Listed(now, asked_at, PROVIDER, region, rows),))
+        self.tell([Listed(now, asked_at, PROVIDER, region, rows) for region, rows in listings])
 
     def _sweep(self, life: int) -> None:
         if life != self.life:
