@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
@@ -10,12 +11,16 @@ from aiohttp import web
 
 from spotd.config.errors import printable
 from spotd.daemon.agent_errors import Problem
+from spotd.daemon.database import StoreUnavailable
 
 if TYPE_CHECKING:
     from spotd.config.errors import ConfigError
     from spotd.config.errors import Problem as FileProblem
 
 _log = logging.getLogger(__name__)
+
+#: What the system says of a disk that is full, over its quota, or read-only.
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -84,17 +89,32 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
     except web.HTTPException as error:
         if error.status < 400:
             raise
-        if error.status == 413:
-            return _answer(Denied(413, "too_large", "the request is larger than the daemon takes"))
-        message = f"{error.reason}: {request.method} {printable(request.path)}"
-        return _answer(Denied(error.status, error.reason.lower().replace(" ", "_"), message))
+        return _answer(_http(request, error))
     except ConnectionError:
         # The caller has gone, as with Ctrl-C: nobody reads this answer, and the log has nothing to tell.
         return web.Response(status=400)
-    except Exception:  # noqa: BLE001 - logged whole; a bug in one answer must not cost the caller its sentence
-        # What went wrong is for the log; whoever asked gets a sentence and the next step.
-        _log.exception("control API: %s %s failed", request.method, request.path)
-        return _answer(Denied(500, "internal", "the daemon failed to answer", "its log says why: journalctl -u spotd"))
+    except Exception as error:  # noqa: BLE001 - logged; a bug in one answer must not cost the caller its sentence
+        return _answer(_failed(request, error))
+
+
+def _http(request: web.Request, error: web.HTTPException) -> Denied:
+    if error.status == 413:
+        return Denied(413, "too_large", "the request is larger than the daemon takes")
+    return Denied(error.status, error.reason.lower().replace(" ", "_"), f"{error.reason}: {request.method} {printable(request.path)}")
+
+
+def _failed(request: web.Request, error: Exception) -> Denied:
+    """A full disk is said as it is. What else went wrong is for the log; whoever asked gets a sentence and the next step."""
+    message = ""
+    if isinstance(error, StoreUnavailable):
+        message = str(error)
+    elif isinstance(error, OSError) and error.errno in _NO_ROOM:
+        message = f"spotd's state directory takes nothing more ({error.strerror}); nothing was changed"
+    if message:
+        _log.warning("control API: %s %s: %s", request.method, printable(request.path), message)
+        return Denied(503, "unavailable", message)
+    _log.error("control API: %s %s failed", request.method, printable(request.path), exc_info=error)
+    return Denied(500, "internal", "the daemon failed to answer", "its log says why: journalctl -u spotd")
 
 
 def _answer(denied: Denied) -> web.Response:
