@@ -130,7 +130,7 @@ class CloudApi:
                 raise InvalidRequest("the token was used with other parameters", "IdempotentParameterMismatch", "token")
             return there
         if draws.quota and not cloud.healed:
-            used = sum(m.alive and m.offer.region == offer.region and m.offer.market is offer.market for m in cloud.machines.values())
+            used = sum(m.alive and m.offer.region == offer.region and m.offer.market is offer.market for m in cloud.recent.values())
             if used >= draws.quota:
                 raise QuotaExceeded("limit of instances reached", "VcpuLimitExceeded")
         if cloud.bazaar.dry(offer, now) or dice.chance("no capacity", self._rate(draws.no_capacity)):
@@ -187,8 +187,9 @@ class CloudApi:
         if dice.chance("listing slow", self._rate(draws.listing_slow)):
             self.took_s = dice.between("listing takes", 5.0, 55.0)
         rows = []
-        for machine in self._cloud.machines.values():
-            if not machine.ours or machine.offer.region != region or (machine.ended_s is not None and now - machine.ended_s > 2 * 3600.0):
+        self._cloud.forget()
+        for machine in self._cloud.recent.values():
+            if not machine.ours or machine.offer.region != region:
                 continue
             stale = dice.between("stale by", 0.0, draws.listing_lag_s) if dice.chance("listing stale", self._rate(draws.listing_stale)) else 0.0
             row = machine.row(now - stale, now)

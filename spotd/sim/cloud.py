@@ -52,6 +52,8 @@ class Cloud:
         self.bazaar = bazaar
         self.story = story
         self.machines: dict[str, Machine] = {}
+        #: Those that any listing may still show.
+        self.recent: dict[str, Machine] = {}
         #: By (zone, token): EC2's idempotency is zonal (facts/reclaim.md §1.10).
         self.by_token: dict[tuple[str, str], Machine] = {}
         self.inhabitants: Inhabitant | None = None
@@ -77,7 +79,7 @@ class Cloud:
         now = self.timeline.now_s
         lag = self.dice.between("visibility", 0.0, self.draws.listing_lag_s)
         machine = Machine(f"i-{len(self.machines) + 1:04d}", offer, request, ours, now, now + lag)
-        self.machines[machine.provider_id] = machine
+        self.machines[machine.provider_id] = self.recent[machine.provider_id] = machine
         if request is not None and not self.healed and self.dice.chance("dies pending", self.draws.dies_pending):
             after = self.dice.between("dies pending after", 1.0, 30.0)
             self.timeline.after(after, lambda: self.end(machine, EndedBy.NEVER_RAN, "Server.InsufficientInstanceCapacity"))
@@ -218,6 +220,12 @@ class Cloud:
         self.story.cloud(f"{machine.provider_id} is gone ({by}, {code})")
         if self.inhabitants is not None:
             self.inhabitants.gone(machine)
+
+    def forget(self) -> None:
+        """What ended long ago is in no listing any more, however stale."""
+        past = self.timeline.now_s - 2 * HOUR
+        for name in [m.provider_id for m in self.recent.values() if m.ended_s is not None and m.ended_s < past]:
+            del self.recent[name]
 
     def heal(self) -> None:
         """No more faults: hidden machines show, reclaims that were announced are called off."""

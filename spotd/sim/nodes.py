@@ -22,10 +22,11 @@ class Nodes:
         self._host = host
         self._works = works
         self.agents: dict[str, Agent] = {}
+        self._living: dict[str, Agent] = {}
 
     def living(self) -> Iterator[Agent]:
         """Agents on machines that are not gone."""
-        return (agent for agent in self.agents.values() if agent.alive)
+        return (agent for agent in list(self._living.values()) if agent.alive)
 
     def powered_on(self, machine: Machine) -> None:
         """The machine runs: after a while its agent starts, if it ever does."""
@@ -33,7 +34,7 @@ class Nodes:
         if machine.request is None:
             return
         agent = Agent(machine, self._works[machine.request.job_id], host)
-        self.agents[machine.provider_id] = agent
+        self.agents[machine.provider_id] = self._living[machine.provider_id] = agent
         draws = host.draws
         stream = host.dice.stream(f"boot {machine.provider_id}")
         agent.blind = stream.random() < draws.blind_agents and not host.cloud.healed
@@ -63,13 +64,13 @@ class Nodes:
 
     def gone(self, machine: Machine) -> None:
         """Nothing executes there any more."""
-        agent = self.agents.get(machine.provider_id)
+        agent = self._living.pop(machine.provider_id, None)
         if agent is not None:
             agent.gone()
 
     def host_changed(self) -> None:
         """The daemon went away or came back."""
-        for agent in list(self.living()):
+        for agent in self.living():
             agent.link.changed()
 
     def directives_changed(self) -> None:

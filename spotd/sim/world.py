@@ -106,7 +106,7 @@ class Simulation:
         self.timeline.run(self.faults_end_s, self._broken)
         if not self._broken():
             self.fates.heal()
-            self.timeline.run(self.faults_end_s + _HEAL_HOURS * HOUR, self._at_rest)
+            self.timeline.run(self.faults_end_s + _HEAL_HOURS * HOUR, self.at_rest)
             if not self._broken():
                 self._converged()
                 self.checks.at_end()
@@ -129,7 +129,8 @@ class Simulation:
     def _broken(self) -> bool:
         return bool(self.checks.violations)
 
-    def _at_rest(self) -> bool:
+    def at_rest(self) -> bool:
+        """Whether every job is finished or explained, and nothing of ours is left."""
         if self._broken():
             return True
         if len(self.submitted) < len(self.works) or not all(job.outcome is not None or self._explained(job.id) for job in self.store.jobs.values()):

@@ -39,7 +39,7 @@ class Launches:
     def made(self, machine: Machine, price: Decimal) -> None:
         """One machine at most for a token, and never above the caps."""
         cloud = self._checks.sim.cloud
-        twins = [m for m in cloud.machines.values() if m is not machine and m.alive and m.token is not None and m.token == machine.token]
+        twins = [m for m in cloud.recent.values() if m is not machine and m.alive and m.token is not None and m.token == machine.token]
         if twins:
             self._checks.violated("intent", f"{machine.provider_id} and {twins[0].provider_id} were both launched for one token")
         self._twice_for_an_attempt(machine)
@@ -62,7 +62,7 @@ class Launches:
         stored = store.instances.get(machine.token or "")
         if stored is None:
             return
-        for other in self._checks.sim.cloud.machines.values():
+        for other in self._checks.sim.cloud.recent.values():
             row = store.instances.get(other.token or "")
             if other is machine or not other.alive or row is None or row.attempt_id != stored.attempt_id or row.provider_id is None:
                 continue
