@@ -97,7 +97,7 @@ def test_messages_become_events_in_order(daemon: Daemon) -> None:
         ),
         (
             {**w.NOTICE, "kind": "shutdown", "source": "agent", "seconds_left": 0},
-            e.NoticeSeen(START, INSTANCE, Notice(NoticeKind.SHUTDOWN, NoticeSource.SIGNAL, START, START)),
+            e.NoticeSeen(START, INSTANCE, Notice(NoticeKind.SHUTDOWN, NoticeSource.AGENT, START, START)),
         ),
         ({"type": "notice_cancelled", "notice_id": "n", "kind": "maintenance"}, e.NoticeCancelled(START, INSTANCE, NoticeKind.MAINTENANCE)),
     ],
