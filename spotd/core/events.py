@@ -2,6 +2,9 @@
 
 An event carries the time the daemon gives it (`at`); nothing below reads a clock. Those with `journaled` False are frequent and only move
 current rows (progress, listings); the journal, which `spotd events` shows, keeps the rest for ever.
+
+This is the longest module because it is a list: one short value after the other, in the order in which a job's story tells them. Split, it would
+have to be searched.
 """
 
 from __future__ import annotations

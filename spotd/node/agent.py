@@ -303,12 +303,7 @@ class Agent:
             self._journal.say("failed", fields, once="end", phase="failed", ended_at=self._clock.monotonic())
         else:
             done = view is not None and view.done
-            fields = {
-                "code": ended.code,
-                "signal": ended.signal,
-                "done": done,
-                "step": None if view is None else view.step,
-            }
+            fields = {"code": ended.code, "signal": ended.signal, "done": done, "step": None if view is None else view.step}
             self._journal.say("exited", fields, once="end", phase="exited", ended_at=self._clock.monotonic())
         self._link.wake()
 
