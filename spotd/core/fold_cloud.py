@@ -253,7 +253,7 @@ def _gone(draft: Draft, instance: Instance, ended_at: datetime, by: EndedBy, cod
 def _who_shut_it_down(draft: Draft, instance: Instance, by: EndedBy, at: datetime) -> None:
     """An attempt that drained because its machine went down gets its reason when the provider says who did that (facts/reclaim.md §1.9)."""
     attempt = draft.attempt_of(instance)
-    if attempt is None or attempt.reason is not EndReason.GUEST_SHUTDOWN or attempt.stopped_at is None or by is EndedBy.GUEST:
+    if attempt is None or attempt.reason is not EndReason.GUEST_SHUTDOWN or by is EndedBy.GUEST:
         return
     hit = by is EndedBy.RECLAIM and instance.request.offer.market is Market.SPOT
     reason = _SHUT_DOWN_BY.get(by, EndReason.LOST)

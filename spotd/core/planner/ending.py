@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 from spotd.core.attempt import Attempt, AttemptState, EndReason, Purpose
 from spotd.core.events import AlarmKind, AttemptEnded, JobRetried
 from spotd.core.instance import EndedBy, Instance
+from spotd.core.notice import NoticeKind
 from spotd.core.plan import HoldReason
 from spotd.core.planner.fence import fence, presumed_stopped, unreachable_at
 
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
     from spotd.core.plan import Case, Snapshot
     from spotd.core.planner.findings import Findings
 
+#: Why an attempt is over that was warned before its workload ran. Who shut a machine down is said when it is gone (`fold_cloud`).
+_WARNED = {
+    NoticeKind.RECLAIM: EndReason.RECLAIMED,
+    NoticeKind.MAINTENANCE: EndReason.MAINTENANCE,
+    NoticeKind.SHUTDOWN: EndReason.GUEST_SHUTDOWN,
+}
 #: An agent that worked and is silent this long while its provider says "running" is worth telling ops about.
 SILENT_ALARM = timedelta(minutes=10)
 
@@ -67,7 +74,7 @@ def _warned_before_it_ran(snapshot: Snapshot, case: Case, attempt: Attempt) -> A
         return None
     for instance in case.current(attempt):
         if instance.live and instance.notice is not None:
-            reason = EndReason.RECLAIMED if attempt.preempted_at is not None else EndReason.MAINTENANCE
+            reason = EndReason.RECLAIMED if attempt.preempted_at is not None else _WARNED[instance.notice.kind]
             detail = f"{instance.provider_id or instance.id} got a {instance.notice.kind} notice before its workload ran"
             return AttemptEnded(snapshot.now, attempt.id, reason, detail)
     return None

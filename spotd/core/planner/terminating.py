@@ -102,7 +102,8 @@ def _unwanted(snapshot: Snapshot, instance: Instance, findings: Findings) -> str
         if attempt.ended
         else "another try took its place"
     )
-    if attempt is not None and attempt.stopped_at is not None and _leave_to_provider(snapshot, instance, findings):
+    stopped = attempt is not None and (attempt.stopped_at is not None or not attempt.may_have_run)
+    if stopped and _leave_to_provider(snapshot, instance, findings):
         return None
     return reason
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from spotd.core import events as e
 from spotd.core.attempt import Purpose
 from spotd.core.instance import EndedBy, InstanceState
-from spotd.core.notice import NoticeKind
+from spotd.core.notice import NoticeKind, NoticeSource
 from spotd.core.offer import Market
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ class Preemptions:
         self._expected: dict[str, bool] = {}
         self._ended: set[str] = set()
         self._noticed: set[str] = set()
+        self._shut: set[str] = set()
 
     def _attempt_of(self, instance_id: str) -> str | None:
         row = self._checks.sim.store.instances.get(instance_id)
@@ -55,6 +56,11 @@ class Preemptions:
                         self._expected[row.attempt_id] = True
                     if row is not None and row.live:
                         self._noticed.add(row.id)
+                case e.NoticeSeen(notice=notice) if notice.kind is NoticeKind.SHUTDOWN and notice.source is not NoticeSource.AGENT:
+                    row = store.instances.get(event.instance_id)
+                    if row is not None and row.live and row.attempt_id not in self._ended and store.attempts[row.attempt_id].drain is None:
+                        # It will end by that very shutdown, and nobody had ordered it to stop.
+                        self._shut.add(row.id)
                 case e.NoticeCancelled() if event.kind is NoticeKind.RECLAIM:
                     row = store.instances.get(event.instance_id)
                     if row is not None and row.live and row.id in self._noticed and self._newest(row):
@@ -68,10 +74,9 @@ class Preemptions:
         for row in changes.instances:
             spot = row.request.offer.market is Market.SPOT
             told = row.notice is not None and row.notice.kind is NoticeKind.RECLAIM
-            if row.state is InstanceState.GONE and row.ended_by is EndedBy.RECLAIM and not told and spot and self._newest(row):
+            shut = row.id in self._shut
+            if row.state is InstanceState.GONE and row.ended_by is EndedBy.RECLAIM and spot and self._newest(row) and (shut or not told):
                 attempt = store.attempts[row.attempt_id]
-                # It ended by that very shutdown, if nobody had ordered it to stop.
-                shut = row.notice is not None and attempt.stopped_at is not None and attempt.drain is None and attempt.exit_code is None
                 if attempt.ended_at is None or attempt.preempted_at is not None or shut:
                     self._expected.setdefault(row.attempt_id, True)
         for event in events:

@@ -110,3 +110,17 @@ def test_a_lease_of_the_agents_own_is_not_the_jobs_fault() -> None:
     stage.step(lambda at: WorkloadDrained(at, token, True, 5, None, 4.0, 120.0, None, ""))  # noqa: FBT003 - saved
     assert next(a for a in _attempts(stage) if a.number == 1).reason is EndReason.MOVED
     assert stage.engine.world.jobs["job-1"].errors == 0
+
+
+def test_a_machine_that_is_shut_down_before_its_workload_ran_is_blamed_on_whoever_did_it() -> None:
+    """Simulation seed 330 under many lost replies: a reclaim without a notice during the boot was put down to maintenance, and not counted."""
+    stage = Stage()
+    stage.submit()
+    effect = next(e for e in stage.effects if isinstance(e, Launch))
+    token = effect.request.token
+    stage.step(lambda at: LaunchSucceeded(at, token, "i-1", at), done=[effect])
+    stage.step(lambda at: NoticeSeen(at, token, Notice(NoticeKind.SHUTDOWN, NoticeSource.SIGNAL, at, at + timedelta(seconds=25))))
+    offer = effect.request.offer
+    row = ObservedInstance("i-1", token, offer.region, offer.zone, ObservedState.GONE, stage.now, stage.now, EndedBy.RECLAIM, "code")
+    stage.step(lambda at: Listed(at, at, "cloud", offer.region, (row,)))
+    assert (stage.ledger.attempts[1].reason, stage.ledger.attempts[1].preempted_at is not None) == (EndReason.RECLAIMED, True)
