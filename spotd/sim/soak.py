@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _CHUNK = 20
+#: Where nobody sees a bar: a line for a log.
+_SAY_EVERY = 500
 #: Failures that are shrunk; the others are named.
 _MOST_STORIES = 5
 
@@ -78,6 +80,8 @@ def soak(seeds: range, jobs: int, console: Console) -> list[Seen]:
             if seen.broken:
                 console.print(f"seed {seen.seed}: {seen.broken}: {seen.text}", markup=False)
             progress.advance(task)
+            if not console.is_terminal and len(found) % _SAY_EVERY == 0:
+                console.print(f"{len(found)} of {len(seeds)} seeds, {sum(bool(s.broken) for s in found)} failures")
     return found
 
 
