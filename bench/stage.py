@@ -20,7 +20,8 @@ from spotd.cli.client import Client
 from spotd.cli.failure import Failure
 from spotd_local import control
 
-_ZONES = ("east-1a", "east-1b", "west-1a", "west-1b", "north-1a", "north-1b")
+#: As many as there are reclaims in a benchmark: a reclaimed zone is left alone for a quarter of an hour.
+_ZONES = {f"{region}-{number:02d}": region for region in ("east", "west", "north") for number in range(20)}
 _PATIENCE_S = 60.0
 
 
@@ -88,7 +89,7 @@ def stage(policy: str = "", **local: str) -> Iterator[Stage]:
     (root / "policies").mkdir()
     (root / "market.json").write_text(json.dumps(_market()))
     (root / "policies" / "bench.yaml").write_text(
-        "candidates:\n  - {provider: local, instance_types: [gpu], regions: [east-1, west-1, north-1]}\nmax_wait: 1h\n" + policy
+        "candidates:\n  - {provider: local, instance_types: [gpu], regions: [east, west, north]}\nmax_wait: 1h\n" + policy
     )
     settings = {"root": str(root / "cloud"), "market": str(root / "market.json"), "notice": "5s", "metadata_poll": "1s"} | local
     lines = [f'state_dir = "{root}/state"', f'socket = "{root}/s"', f'policies_dir = "{root}/policies"', 'deployment = "bench"']
@@ -106,7 +107,7 @@ def stage(policy: str = "", **local: str) -> Iterator[Stage]:
 
 
 def _market() -> dict[str, Any]:
-    """Six zones that are always up, at one price."""
-    zones = {zone: {"region": zone[:-1], "available": True, "price": {"gpu": "1.00"}} for zone in _ZONES}
-    on_demand = {zone[:-1]: {"gpu": "3.00"} for zone in _ZONES}
+    """Sixty zones that are always up, at one price."""
+    zones = {zone: {"region": region, "available": True, "price": {"gpu": "1.00"}} for zone, region in _ZONES.items()}
+    on_demand = {region: {"gpu": "3.00"} for region in _ZONES.values()}
     return {"format": 1, "name": "bench", "gap_seconds": 3600, "samples": 24, "types": ["gpu"], "on_demand": on_demand, "zones": zones}
