@@ -19,6 +19,8 @@ import pytest
 from tests.e2e.world import POLICY, SPOT, TRAIN, World, uninterrupted, world
 
 STEPS = 20
+#: Runs until it is asked to stop, and stops at once then.
+UNTIL_NOTICE = "until [ -e $SPOTD_NOTICE_FILE ]; do sleep 0.1; done"
 
 
 @pytest.fixture(scope="module", name="house")
@@ -154,7 +156,7 @@ def test_run_prints_the_output_and_ends_as_the_job_does(house: World) -> None:
     """Its exit code is the job's; Ctrl-C detaches, and the job runs on until it is cancelled."""
     said = house.cli("run", "--policy", "spot", "--no-workdir", "--", "echo to be or not; exit 7", check=False)
     assert (said.code, said.out) == (7, "to be or not\n")
-    watching = house.spawn("run", "--policy", "spot", "--no-workdir", "--name", "long", "--", "echo begun; sleep 600")
+    watching = house.spawn("run", "--policy", "spot", "--no-workdir", "--name", "long", "--", f"echo begun; {UNTIL_NOTICE}")
     assert watching.stdout is not None
     assert watching.stdout.readline() == "begun\n"
     watching.send_signal(signal.SIGINT)
@@ -245,7 +247,7 @@ def test_two_users_have_their_own_jobs(house: World) -> None:
             return json.loads(done.stdout)
         pytest.skip("no interpreter here that other users may run")
 
-    mine = house.submit("mine", "echo mine > file; echo $SPOTD_JOB_ID; sleep 600")
+    mine = house.submit("mine", f"echo mine > file; {UNTIL_NOTICE}")
     body = {"spec": {"name": "theirs", "policy": "spot", "run": "ls; echo theirs alone"}, "file": "x"}
     status, answer = ask("POST", "/v1/jobs", body)
     assert (status, answer["job"]["owner"]) == (201, "nobody")

@@ -203,7 +203,10 @@ boot_timeout = "60s"
     def cli(self, *words: object, check: bool = True, **options: Any) -> Said:
         """One command of `spotd` against this daemon. With `check` it must succeed."""
         done = self.spawn(*words, **options)
-        out, err = done.communicate(timeout=PATIENCE_S)
+        try:
+            out, err = done.communicate(timeout=PATIENCE_S)
+        finally:
+            done.kill()
         said = Said(done.returncode, out, err)
         assert not check or said.code == 0, said
         return said
@@ -273,6 +276,10 @@ boot_timeout = "60s"
         answer = self.until(over, f"job {job} is over", seconds)
         assert answer["job"]["outcome"] == outcome, answer
         return answer
+
+    def newest_job(self) -> str:
+        """The job that was recorded last, as the database has it."""
+        return str(rows(self.state, "SELECT id FROM jobs ORDER BY rowid DESC LIMIT 1")[0][0])
 
     def tokens(self, job: str) -> list[str]:
         """Every machine that was ever asked for, as the database has it: also while no daemon runs."""

@@ -17,9 +17,7 @@ ELSEWHERE = [
 
 @pytest.mark.parametrize(("family", "address"), ELSEWHERE)
 @pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM])
-def test_connections_to_other_machines_are_refused(
-    family: int, kind: int, address: tuple[str, int], network_uses: list[str]
-) -> None:
+def test_connections_to_other_machines_are_refused(family: int, kind: int, address: tuple[str, int], network_uses: list[str]) -> None:
     """Connecting and sending to another machine, by address or by name, is refused and remembered."""
     with socket.socket(family, kind) as sock:
         with pytest.raises(AssertionError, match="must not need the network"):

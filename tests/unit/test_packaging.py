@@ -15,9 +15,7 @@ import spotd
 
 CHECKOUT = Path(__file__).parents[2]
 
-pytestmark = pytest.mark.skipif(
-    not (CHECKOUT / "providers").is_dir(), reason="A wheel is built from a checkout, and these tests run without one."
-)
+pytestmark = pytest.mark.skipif(not (CHECKOUT / "providers").is_dir(), reason="A wheel is built from a checkout, and these tests run without one.")
 
 
 @pytest.fixture(scope="module")
