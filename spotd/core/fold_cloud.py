@@ -67,7 +67,11 @@ def launch_succeeded(draft: Draft, event: LaunchSucceeded) -> None:
     if instance is None or not instance.live:
         return
     instance = draft.advance_instance(instance, InstanceTrigger.LAUNCHED)
-    instance = replace(instance, provider_id=event.provider_id, refusal=None, error="", launched_at=instance.launched_at or event.launched_at)
+    launched_at = instance.launched_at or event.launched_at
+    instance = replace(instance, provider_id=event.provider_id, refusal=None, error="", launched_at=launched_at)
+    if instance.terminate_acknowledged_at is None:
+        # It is there: what listings lacked before proves nothing about it.
+        instance = replace(instance, absences=0, absent_since=None)
     draft.put_instance(instance)
     _exists(draft, instance, event.at)
 

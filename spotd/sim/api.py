@@ -151,7 +151,8 @@ class CloudApi:
         if dice.chance("outcome fails", self._rate(draws.outcome_fails)):
             raise ProviderUnavailable("internal error", "InternalError")
         machine = self._cloud.by_token.get((request.offer.zone, request.token))
-        if machine is None or machine.row(now, now) is None:
+        # New ones show late here as well; one that listings have lost is still found by its token.
+        if machine is None or machine.visible_s > now or (machine.ended_s is not None and now >= machine.row_gone_s):
             return Unknown()
         if machine.running_s is None and machine.ended_s is not None and machine.ended_by is EndedBy.NEVER_RAN:
             if dice.chance("operation tells", 0.5):

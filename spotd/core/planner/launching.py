@@ -43,7 +43,8 @@ def _resolve(snapshot: Snapshot, instance: Instance, is_wanted: bool, findings: 
     not_found = instance.not_found_at is not None and instance.not_found_at >= called
     # Refused when it was repeated: nobody repeats it again, but the call before may have launched it.
     settled = not is_wanted or instance.refusal is not None
-    if settled and not_found and instance.absences >= PROOF:
+    # An agent that has called runs on a machine, whatever listings lack.
+    if settled and not_found and instance.absences >= PROOF and instance.nonce_sha256 is None:
         findings.decide(AbsenceProved(snapshot.now, instance.id))
         return
     if instance.asks >= _MANY_ASKS:

@@ -74,6 +74,7 @@ class Checks:
 
     def committed(self, events: Sequence[Event], changes: Changes) -> None:
         """A commit is durable."""
+        self.launches.committed(events)
         self.checkpoints.committed(events)
         self.endings.committed(events, changes)
         self.preemptions.committed(events, changes)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spotd.core.events import LaunchRequested
 from spotd.core.instance import InstanceState
 from spotd.core.offer import Market, OfferKey
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from decimal import Decimal
 
+    from spotd.core.events import Event
     from spotd.core.instance import LaunchRequest
     from spotd.sim.checks import Checks
     from spotd.sim.machine import Machine
@@ -42,7 +45,6 @@ class Launches:
         twins = [m for m in cloud.recent.values() if m is not machine and m.alive and m.token is not None and m.token == machine.token]
         if twins:
             self._checks.violated("intent", f"{machine.provider_id} and {twins[0].provider_id} were both launched for one token")
-        self._twice_for_an_attempt(machine)
         request = machine.request
         if request is None:
             return
@@ -56,15 +58,16 @@ class Launches:
             if price > on_demand:
                 self._checks.violated("price", f"{machine.provider_id} costs ${price} on spot and ${on_demand} on demand")
 
-    def _twice_for_an_attempt(self, machine: Machine) -> None:
-        """A machine that was found is adopted: nothing else is launched for its attempt while the daemon knows of it."""
+    def committed(self, events: Sequence[Event]) -> None:
+        """A machine that was found is adopted: nothing else is asked for on behalf of its attempt while the daemon knows of it."""
         store = self._checks.sim.store
-        stored = store.instances.get(machine.token or "")
-        if stored is None:
-            return
-        for other in self._checks.sim.cloud.recent.values():
-            row = store.instances.get(other.token or "")
-            if other is machine or not other.alive or row is None or row.attempt_id != stored.attempt_id or row.provider_id is None:
+        for event in events:
+            if not isinstance(event, LaunchRequested):
                 continue
-            if row.requested_at < stored.requested_at and row.terminate_requested_at is None:
-                self._checks.violated("intent", f"{machine.provider_id} was launched for an attempt that has {other.provider_id}")
+            for other in self._checks.sim.cloud.recent.values():
+                row = store.instances.get(other.token or "")
+                known = row is not None and row.attempt_id == event.instance.attempt_id and row.id != event.instance.id and row.live
+                if known and row is not None and other.alive and row.provider_id is not None and row.terminate_requested_at is None:
+                    self._checks.violated(
+                        "intent", f"{event.instance.request.offer} is asked for on behalf of an attempt that has {other.provider_id}"
+                    )

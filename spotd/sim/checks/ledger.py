@@ -132,7 +132,8 @@ class Ledger:
         at = begin
         price = row.price_usd_per_hour
         total, slack = Decimal(0), Decimal("0.000001")
-        late = Decimal(str(_SLOW_S + 3 * self._skew_s)) / _HOUR_S
+        # A clock that was stepped back makes a price seen just now look older than the launch: it is taken at the next sweep.
+        late = Decimal(str(_SLOW_S + 3 * self._skew_s + (self._checks.sim.draws.prices_s if self._skew_s else 0.0))) / _HOUR_S
         if self._learned[row.id] == self._settled.get(row.id):
             # That it had ever run was learned with its end: no change of price was followed.
             sweeps = []

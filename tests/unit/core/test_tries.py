@@ -141,3 +141,17 @@ def test_an_end_by_hand_that_is_first_seen_under_way_is_external() -> None:
         row = ObservedInstance("i-1", token, offer.region, offer.zone, state, stage.now, stage.now if by else None, by, "")
         stage.step(lambda at, row=row: Listed(at, at, "cloud", offer.region, (row,)), after=1200)  # type: ignore[misc]
     assert _instance(stage, token).ended_by is EndedBy.EXTERNAL
+
+
+def test_a_machine_that_was_just_found_is_not_lost() -> None:
+    """Simulation seed 5197: listings had lacked it while nobody knew of it, so it was ended as lost in the moment in which it was found."""
+    stage = Stage()
+    stage.submit()
+    token = _unknown(stage)
+    region = _instance(stage, token).request.offer.region
+    for _ in range(3):
+        stage.step(lambda at: Listed(at, at, "cloud", region, ()), after=400)
+    stage.step(lambda at: LaunchSucceeded(at, token, "i-1", at))
+    found = _instance(stage, token)
+    assert (found.absences, found.absent_since) == (0, None)
+    assert found.terminate_because in {"", "another try took its place"}
