@@ -36,6 +36,7 @@ from spotd.daemon.credentials import Credentials, same, sha256_hex
 from spotd.daemon.directory_http import ObjectsOverHttp, etag_of
 from spotd.daemon.directory_store import DirectoryStore
 from spotd.daemon.http_body import read_body
+from spotd.daemon.unheard import unheard
 from spotd.ports import Capabilities, Clock, ObjectStore, Recorder
 
 _log = logging.getLogger(__name__)
@@ -159,6 +160,7 @@ class AgentApi:
             nonce = sha256_hex(body.nonce)
             if instance.nonce_sha256 is not None and not same(instance.nonce_sha256, nonce):
                 raise Problem(409, "used", "This credential was exchanged already, by somebody with another nonce.")
+            await self._find_unheard(instance)
             spec, promise = await self._spec(instance, now)
             session = self._services.credentials.session(instance.id, body.nonce)
             if instance.nonce_sha256 is None:
@@ -273,8 +275,23 @@ class AgentApi:
             self._given.pop(instance.id, None)
         if order.gate_open and attempt is not None and attempt.started_at is None:
             # It may have waited while the old attempt made its last checkpoint, which the specification could not name yet.
-            answer["resume"] = await self._in_store(lambda: self._addresses.resume(world, instance.job_id, now))
+            await self._find_unheard(instance)
+            heard = self._recorder.world
+            answer["resume"] = await self._in_store(lambda: self._addresses.resume(heard, instance.job_id, now))
         return answer
+
+    async def _find_unheard(self, instance: Instance) -> None:
+        """Record what is committed in the store and was never told: an attempt resumes from what exists, not from what we heard of."""
+        world, now, job = self._recorder.world, self._clock.now(), instance.job_id
+        if job not in world.jobs:
+            return
+        try:
+            found = await self._in_store(lambda: unheard(self._services.store, world, job, now))
+        except Exception as error:
+            _log.warning("the store does not say which checkpoints of job %s exist: %s", job, type(error).__name__)
+            raise unavailable("The checkpoint store does not answer at the moment.") from error
+        if found:
+            await self._record(found)
 
     def _heartbeat_s(self, instance: Instance, state: str) -> float:
         capabilities = self._services.capabilities.get(instance.request.offer.provider)

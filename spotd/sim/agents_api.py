@@ -6,14 +6,16 @@ Translation, specification and directives are the daemon's own functions; only t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from spotd.core import events as e
 from spotd.core.directive import Directive, directive
 from spotd.core.instance import InstanceState
 from spotd.daemon.agent_events import event_of, fresh
-from spotd.daemon.agent_spec import AgentAddresses
+from spotd.daemon.agent_spec import AgentAddresses, manifest_key
 from spotd.daemon.credentials import Credentials, sha256_hex
+from spotd.daemon.unheard import unheard
+from spotd.ports import ObjectInfo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
     from spotd.core.instance import Instance
     from spotd.core.world import World
     from spotd.daemon import agent_messages as m
+    from spotd.ports import ObjectStore
     from spotd.sim.host import Host
+    from spotd.sim.shelf import Shelf
 
 
 class NoAnswer(Exception):
@@ -39,8 +43,28 @@ class Answer:
     resume: tuple[str, ...] | None
 
 
-class _Signer:
-    """Signs for a store that asks for no signature."""
+class _Store:
+    """The shelf as the daemon sees its object store. It asks for no signature."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+
+    def list(self, prefix: str) -> list[str]:
+        """The manifests of a job."""
+        job = prefix.split("/")[1]
+        return sorted(manifest_key(job, manifest.checkpoint) for manifest in self._shelf.of(job))
+
+    def head(self, key: str) -> ObjectInfo:
+        """How large a manifest is."""
+        return ObjectInfo(key, len(self.get(key)))
+
+    def get(self, key: str) -> bytes:
+        """A manifest."""
+        _, job, _, checkpoint, _ = key.split("/")
+        manifest = self._shelf.get(job, checkpoint)
+        if manifest is None:
+            raise KeyError(key)
+        return manifest.content
 
     def sign(self, method: str, key: str, expires_at: datetime) -> str:
         """The key itself."""
@@ -53,7 +77,9 @@ class AgentsApi:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._addresses = AgentAddresses(_Signer(), Credentials(bytes(32)))  # type: ignore[arg-type]  # only `sign` is called
+        # The reading half of one, which is all that is asked of it here.
+        self._store = cast("ObjectStore", _Store(host.shelf))
+        self._addresses = AgentAddresses(self._store, Credentials(bytes(32)))
 
     def bootstrap(self, instance_id: str) -> dict[str, Any]:
         """The specification; the same nonce again gets it again."""
@@ -67,6 +93,8 @@ class AgentsApi:
         policy = host.policies.get(job.spec.policy)
         if policy is None:
             raise NoAnswer("503")
+        self._find_unheard(instance)
+        world = host.engine.world
         spec = self._addresses.spec(world, instance, job, attempt, policy, host.provider.capabilities, now)
         if instance.nonce_sha256 is None:
             host.record([e.AgentBootstrapped(now, instance.id, sha256_hex("nonce"), sha256_hex(instance.id), policy.replace_when_unreachable)])
@@ -93,9 +121,16 @@ class AgentsApi:
         attempt = world.attempts.get(instance.attempt_id)
         resume = None
         if order.gate_open and attempt is not None and attempt.started_at is None and state in {"ready", "booting"}:
-            listed = self._addresses.resume(world, instance.job_id, now)
+            self._find_unheard(instance)
+            listed = self._addresses.resume(host.engine.world, instance.job_id, now)
             resume = tuple(str(entry["checkpoint"]) for entry in listed)
         return Answer(new[-1].seq if new else instance.last_seq, order, resume)
+
+    def _find_unheard(self, instance: Instance) -> None:
+        """As `agent_api` does before it names checkpoints to resume from."""
+        found = unheard(self._store, self._host.engine.world, instance.job_id, self._host.clock.now())
+        if found:
+            self._host.record(found)
 
     def order(self, world: World, instance: Instance) -> Directive:
         """What this instance's agent would be told now."""

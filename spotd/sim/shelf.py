@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -28,9 +29,14 @@ class Manifest:
     recorded_s: float | None = None
 
     @property
+    def content(self) -> bytes:
+        """The object itself, as far as the daemon reads it."""
+        return json.dumps({"format": 1, "job": self.job_id, "checkpoint": self.checkpoint, "step": self.step, "files": []}).encode()
+
+    @property
     def sha256(self) -> str:
         """What its content hashes to."""
-        return hashlib.sha256(f"{self.job_id}/{self.checkpoint}/{self.step}".encode()).hexdigest()
+        return hashlib.sha256(self.content).hexdigest()
 
     @property
     def verifies(self) -> bool:

@@ -38,7 +38,6 @@ class Seen:
     steps: int
     machines: int
     outcomes: tuple[str, ...]
-    unheard: int
 
 
 def look(seed: int) -> Seen:
@@ -46,7 +45,7 @@ def look(seed: int) -> Seen:
     try:
         result = simulate(seed)
     except Exception as error:  # noqa: BLE001 - a crash of the simulator is reported with its seed like any other failure
-        return Seen(seed, "simulator", f"{type(error).__name__}: {error}", 0.0, 0, 0, (), 0)
+        return Seen(seed, "simulator", f"{type(error).__name__}: {error}", 0.0, 0, 0, ())
     first = result.violations[0] if result.violations else None
     return Seen(
         seed,
@@ -56,7 +55,6 @@ def look(seed: int) -> Seen:
         result.steps,
         result.launches,
         tuple(result.outcomes.values()),
-        result.unheard,
     )
 
 

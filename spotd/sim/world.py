@@ -56,7 +56,6 @@ class Result:
     steps: int
     launches: int
     outcomes: dict[str, str]
-    unheard: int
 
 
 class Simulation:
@@ -123,7 +122,6 @@ class Simulation:
             steps=self.host.steps,
             launches=len(self.cloud.machines),
             outcomes={job.id: str(job.outcome) for job in self.store.jobs.values()},
-            unheard=self.checks.checkpoints.unheard,
         )
 
     def _broken(self) -> bool:

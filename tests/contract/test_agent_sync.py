@@ -231,6 +231,7 @@ def test_store_that_does_not_answer_proves_nothing(tmp_path: Path) -> None:
     class Failing:
         def __init__(self, services: AgentServices) -> None:
             self.sign = services.store.sign
+            self.list = services.store.list
 
         def head(self, key: str) -> ObjectInfo:
             raise TimeoutError(key)

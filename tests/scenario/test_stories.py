@@ -121,9 +121,8 @@ def test_a_story_is_told_as_expected(story: Callable[[], str]) -> None:
     assert told == path.read_text()
 
 
-@pytest.mark.xfail(strict=True, reason="what an agent could not say before it powers its machine off is lost: DESIGN §6, known-faults #6133")
-def test_a_job_that_finished_while_nobody_listened_is_not_run_again() -> None:
-    """Its last checkpoint is committed and its machine gone (idle_timeout) before the daemon is back: it must not begin again at zero."""
+def test_a_job_that_finished_while_nobody_listened_begins_again_at_its_end() -> None:
+    """Its machine is gone (idle_timeout) before the daemon is back; its last checkpoint is found in the store (known-faults B.3a #6133)."""
     script = Script()
     script.at(30, lambda: script.kill_daemon(180))
     assert "fresh" not in script.told(5).partition("starts (life 3)")[2]
