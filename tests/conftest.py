@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -20,6 +21,17 @@ TESTS = Path(__file__).parent
 settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
 settings.register_profile("full", deadline=None, print_blob=True, max_examples=1000)
 settings.load_profile("ci")
+
+
+def pytest_configure() -> None:
+    """Processes that the tests start can be interrupted, also where this one cannot: in the background of a script, or under nohup.
+
+    An ignored signal is inherited; one that is handled is not.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -54,7 +54,9 @@ def test_a_reclaim_is_announced_saved_and_reported(world: World) -> None:
     assert 0.4 <= drained["seconds_used"] <= 8
     assert 27 <= drained["seconds_given"] <= 31
     assert drained["hook_exit"] is None
-    assert [message["type"] for message in world.daemon.messages] == ["ready", "started", "checkpoint", "notice", "checkpoint", "drained"]
+    said = [message["type"] for message in world.daemon.messages]
+    # Whether the process or its first checkpoint is noticed first is a matter of milliseconds.
+    assert [said[0], *sorted(said[1:3]), *said[3:]] == ["ready", "checkpoint", "started", "notice", "checkpoint", "drained"]
     seen = world.read(world.work / "seen.json")
     assert seen["kind"] == "reclaim"
     assert abs(seen["deadline_epoch"] - time.time() - 30) < 10
