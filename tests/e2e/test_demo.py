@@ -80,7 +80,8 @@ class Show:
         return [sys.executable, "-P", "-m", "spotd.cli.main", "demo", *options]
 
     def _environment(self) -> dict[str, str]:
-        return {**os.environ, "TMPDIR": str(self.temporary)}
+        # A terminal is what a test says it is, not what the tests were started from: CI has none, or a dumb one.
+        return {**os.environ, "TMPDIR": str(self.temporary), "TERM": "xterm-256color"}
 
 
 @pytest.fixture
