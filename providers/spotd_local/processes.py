@@ -24,6 +24,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 #: How long after the grace what is left has to react to TERM; and the pauses between two looks.
 _LAST_WORDS_S = 0.2
 _PAUSE_S = 0.02
+#: A process in the middle of exec(2) shows no environment for a moment, so one look that finds nobody proves nothing.
+_CLEAR_LOOKS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +103,11 @@ def end_all(find: Callable[[], set[int]], first: Iterable[int] = (), grace_s: fl
         _wait(lambda: not services & find(), grace_s)
         _signal(find() - services, signal.SIGTERM)
         _wait(lambda: not find(), _LAST_WORDS_S)
-    while left := find():
+    clear = 0
+    while clear < _CLEAR_LOOKS:
+        left = find()
         _signal(left, signal.SIGKILL)
+        clear = 0 if left else clear + 1
         time.sleep(_PAUSE_S)
 
 
