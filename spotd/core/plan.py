@@ -42,8 +42,6 @@ class Snapshot:
     heard: Mapping[str, datetime] = field(default_factory=lambda: MappingProxyType({}))
     #: Nobody is silent before this: when the daemon began to listen.
     listening_since: datetime | None = None
-    #: When each (provider, region) was last listed completely.
-    listed: Mapping[tuple[str, str], datetime] = field(default_factory=lambda: MappingProxyType({}))
     #: Instance ids and provider ids for which an effect is being executed now.
     in_flight: frozenset[str] = frozenset()
 

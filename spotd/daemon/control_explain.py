@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from spotd.core.cooldown import Cooling
 from spotd.core.fallback import SHY, market_for, preemptions, return_due, shy_regions
-from spotd.core.placement import Placement, choose, rank, shortlist
+from spotd.core.offer import Market
+from spotd.core.placement import Placement, choose, rank
+from spotd.core.planner.placing import decide_market, shortlists
 from spotd.daemon.control_views import View, hold_view, offer_view, priced_view, seconds_view, time_view, usd_view
 
 if TYPE_CHECKING:
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from spotd.core.attempt import Attempt
     from spotd.core.instance import Instance
     from spotd.core.job import Job
-    from spotd.core.placement import NoPlacement, Ranked, Ranking
+    from spotd.core.placement import Ranked
     from spotd.core.plan import Hold, Snapshot
     from spotd.core.policy import Policy
 
@@ -44,7 +46,7 @@ def explanation(job: Job, attempts: Sequence[Attempt], instances: Sequence[Insta
     view["rejected"] = [{**priced_view(offer, snapshot.now), "why": why.value} for offer, why in ranking.rejected]
     if job.outcome is None:
         view["market"] = _market(job, policy, attempts, snapshot)
-        view["if_placed_now"] = _next(job, policy, attempts, ranking, shy, snapshot)
+        view["if_placed_now"] = _next(job, policy, attempts, shy, snapshot)
         view["return_to_spot"] = _return(policy, attempts)
     return view
 
@@ -111,25 +113,13 @@ def _ranked_view(entry: Ranked, shy: frozenset[tuple[str, str]], snapshot: Snaps
     }
 
 
-def _next(
-    job: Job,
-    policy: Policy,
-    attempts: Sequence[Attempt],
-    ranking: Ranking,
-    shy: frozenset[tuple[str, str]],
-    snapshot: Snapshot,
-) -> View:
-    """The best offer of the market that the job would be placed in. A running job is not placed; this is what a replacement would get."""
-    choice = market_for(job, policy, attempts, snapshot.now)
-    found: Placement | NoPlacement | None = None
-    for market in (choice.first, choice.then):
-        if market is None:
-            continue
-        found = choose(shortlist(ranking, market, Cooling.at(snapshot.world.cooldowns, snapshot.now), snapshot.world.suspended, snapshot.now), shy)
-        if isinstance(found, Placement):
-            return {"offer": offer_view(found.offer.key), "because": found.because, "why": None, "detail": None, "until": None}
-    if found is None or isinstance(found, Placement):
-        return {"offer": None, "because": None, "why": None, "detail": None, "until": None}
+def _next(job: Job, policy: Policy, attempts: Sequence[Attempt], shy: frozenset[tuple[str, str]], snapshot: Snapshot) -> View:
+    """What the planner would buy for the job. A running job is not placed; this is what a replacement would get."""
+    lists = shortlists(snapshot, policy, Cooling.at(snapshot.world.cooldowns, snapshot.now))
+    spot, on_demand = choose(lists[Market.SPOT], shy), choose(lists[Market.ON_DEMAND], shy)
+    found = decide_market(market_for(job, policy, attempts, snapshot.now), spot, on_demand)
+    if isinstance(found, Placement):
+        return {"offer": offer_view(found.offer.key), "because": found.because, "why": None, "detail": None, "until": None}
     return {"offer": None, "because": None, "why": found.why.value, "detail": found.detail, "until": time_view(found.until)}
 
 

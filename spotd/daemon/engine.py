@@ -56,7 +56,6 @@ class Engine:
         self._policies: Mapping[str, Policy] = MappingProxyType({})
         self._offers: Mapping[OfferKey, Offer] = MappingProxyType({})
         self._heard: dict[str, datetime] = {}
-        self._listed: dict[tuple[str, str], datetime] = {}
         self._holds: Mapping[str, Hold] = MappingProxyType({})
 
     @property
@@ -86,10 +85,6 @@ class Engine:
         """An agent called."""
         self._heard[instance_id] = now
 
-    def listed(self, provider: str, region: str, now: datetime) -> None:
-        """A region was listed completely."""
-        self._listed[provider, region] = now
-
     def snapshot(self, now: datetime, world: World | None = None) -> Snapshot:
         """What a plan made now reads."""
         return Snapshot(
@@ -100,7 +95,6 @@ class Engine:
             providers=self._facts,
             heard=dict(self._heard),
             listening_since=self._started_at,
-            listed=dict(self._listed),
             in_flight=self._in_flight,
         )
 

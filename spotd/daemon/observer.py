@@ -130,7 +130,6 @@ class Observer:
                 continue
             now = self._clock.now()
             self.health.last_listing_at = now
-            self._engine.listed(self._provider.name, region, now)
             self._loop.tell([Listed(now, asked_at, self._provider.name, region, tuple(rows))])
             self.health.failures = 0
 

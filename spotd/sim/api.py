@@ -129,6 +129,8 @@ class CloudApi:
             if there.request != request:
                 raise InvalidRequest("the token was used with other parameters", "IdempotentParameterMismatch", "token")
             return there
+        if not cloud.bazaar.sells(offer):
+            raise InvalidRequest(f"{offer.instance_type} is not sold in {offer.zone}", "InvalidParameterValue", "offer")
         if draws.quota and not cloud.healed:
             used = sum(m.alive and m.offer.region == offer.region and m.offer.market is offer.market for m in cloud.recent.values())
             if used >= draws.quota:
@@ -175,7 +177,11 @@ class CloudApi:
             except ProviderUnavailable as error:
                 failures[region] = error
                 continue
-            found += self._cloud.bazaar.sheet(region, now, self._clock.now())
+            if region not in self._cloud.bazaar.regions:
+                failures[region] = ProviderUnavailable(f"there is no region {region}", "InvalidParameterValue")
+                continue
+            sheet = self._cloud.bazaar.sheet(region, now, self._clock.now())
+            found += [offer for offer in sheet if offer.key.instance_type in query.instance_types]
         return OfferSheet(tuple(found), failures)
 
     def instances(self, region: str) -> Sequence[ObservedInstance]:

@@ -241,8 +241,6 @@ class Host:
         if life != self.life or not listings:
             return
         now = self.clock.now()
-        for region, _ in listings:
-            self.engine.listed(PROVIDER, region, now)
         self.tell([Listed(now, asked_at, PROVIDER, region, rows) for region, rows in listings])
 
     def _sweep(self, life: int) -> None:

@@ -43,6 +43,7 @@ class Bazaar:
             for kind in self.types
             for market in (Market.SPOT, Market.ON_DEMAND)
         )
+        self._sold = frozenset(self.keys)
         self._dry: dict[tuple[OfferKey, int], bool] = {}
 
     def _prices(self, region: str, zone: str, kind: str) -> tuple[list[float], list[Decimal]]:
@@ -59,6 +60,10 @@ class Bazaar:
         times.append(self._faults_end_s)
         prices.append(calm)
         return times, prices
+
+    def sells(self, key: OfferKey) -> bool:
+        """Whether there is such an offer at all."""
+        return key in self._sold
 
     def price(self, key: OfferKey, when_s: float) -> Decimal:
         """The price in force."""

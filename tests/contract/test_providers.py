@@ -23,24 +23,12 @@ class TestLocal(ProviderContract):
         account.clean_up()
 
 
-#: What the simulated cloud does not keep yet. Once it does, the test says so by failing: take it out here.
-OWED_BY_SIM = {
-    "test_user_data_is_never_told": "an unknown instance type ends in a KeyError instead of InvalidRequest",
-    "test_a_wrong_request_leaves_nothing": "an unknown instance type or zone ends in a KeyError instead of InvalidRequest",
-    "test_only_what_was_asked_for": "offers are not filtered by the types asked for",
-    "test_a_region_that_does_not_exist_is_a_failure": "a region that does not exist is silently empty instead of named in failures",
-}
-
-
 class TestSim(ProviderContract):
     """The simulator's cloud, its faults off."""
 
     @pytest.fixture
-    def cloud(self, request: pytest.FixtureRequest) -> ProviderUnderTest:
+    def cloud(self) -> ProviderUnderTest:
         """A simulated cloud alone, without daemon and agents."""
-        owed = OWED_BY_SIM.get(request.function.__name__)
-        if owed is not None:
-            request.applymarker(pytest.mark.xfail(reason=owed, strict=True))
         pytest.importorskip("spotd.sim.cloud")
         from tests.contract.sim_account import SimAccount  # noqa: PLC0415 - only where there is a simulator
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from spotd.core.attempt import Attempt, AttemptState, EndReason, Purpose
 from spotd.core.cooldown import Cooling
 from spotd.core.events import AttemptPlaced, LaunchRequested
-from spotd.core.fallback import market_for, shy_regions
+from spotd.core.fallback import MarketChoice, market_for, shy_regions
 from spotd.core.ids import attempt_id, instance_id
 from spotd.core.instance import Instance, InstanceState, LaunchRequest
 from spotd.core.offer import Market
@@ -110,7 +110,10 @@ def _place(snapshot: Snapshot, case: Case, need: Purpose | Attempt, lists: Short
         return
     purpose = need if isinstance(need, Purpose) else need.purpose
     runs = any(a.state is AttemptState.RUNNING for a in case.active)
-    found = _choose(snapshot, case, policy, lists, only_spot=purpose is Purpose.RETURN and runs)
+    shy = shy_regions(case.attempts, _regions(case), snapshot.now)
+    spot, on_demand = (choose(lists[market], shy, _unresolved_regions(case)) for market in (Market.SPOT, Market.ON_DEMAND))
+    only_spot = purpose is Purpose.RETURN and runs
+    found = spot if only_spot else decide_market(market_for(case.job, policy, case.attempts, snapshot.now), spot, on_demand)
     if isinstance(found, NoPlacement):
         if not any(a.may_have_run for a in case.active):
             findings.hold(case.job.id, found.why, found.detail, found.until)
@@ -128,14 +131,8 @@ def _place(snapshot: Snapshot, case: Case, need: Purpose | Attempt, lists: Short
         findings.decide(requested, effect=Launch(instance.request))
 
 
-def _choose(snapshot: Snapshot, case: Case, policy: Policy, lists: Shortlists, *, only_spot: bool) -> Placement | NoPlacement:
-    shy = shy_regions(case.attempts, _regions(case), snapshot.now)
-    avoid = _unresolved_regions(case)
-    spot = choose(lists[Market.SPOT], shy, avoid)
-    if only_spot:
-        return spot
-    on_demand = choose(lists[Market.ON_DEMAND], shy, avoid)
-    choice = market_for(case.job, policy, case.attempts, snapshot.now)
+def decide_market(choice: MarketChoice, spot: Placement | NoPlacement, on_demand: Placement | NoPlacement) -> Placement | NoPlacement:
+    """Which of the best spot offer and the best on-demand offer is bought: what placement does, and what `spotd explain` says it would do."""
     if choice.first is Market.ON_DEMAND:
         if isinstance(on_demand, NoPlacement):
             return NoPlacement(on_demand.why, f"{choice.because}; {on_demand.detail}", on_demand.until)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 
@@ -9,9 +10,11 @@ import pytest
 
 from spotd.core.cooldown import Cooling, after_failure, key_for
 from spotd.core.errors import ErrorKind, Scope
+from spotd.core.fallback import MarketChoice
 from spotd.core.offer import Market, Offer, OfferKey
 from spotd.core.placement import NoPlacement, Placement, Rejection, choose, rank, shortlist
 from spotd.core.plan import HoldReason
+from spotd.core.planner.placing import decide_market
 from spotd.core.policy import Candidate, SpotHandlers
 from spotd.core.survival import Lifetime
 from tests.unit.core.stage import START, default_prices, offer_key, policy
@@ -153,3 +156,16 @@ def test_the_fallback_type_is_bought_on_demand_only() -> None:
     ranking = rank(policy(spot_handlers=handlers), _offers(prices), {}, START)
 
     assert {(r.offer.key.market, r.offer.key.instance_type) for r in ranking.ranked} == {(Market.SPOT, "gpu"), (Market.ON_DEMAND, "big")}
+
+
+def test_explain_and_placement_decide_alike_where_spot_is_dearer() -> None:
+    """The one decision both use: on-demand at once where spot's expected cost is not below it, spot otherwise (known-faults A.46)."""
+    spot, on_demand = _pick(default_prices()), _pick(default_prices(), Market.ON_DEMAND)
+    assert isinstance(spot, Placement)
+    dear = Placement(replace(spot.entry, cost_usd_per_useful_hour=3.5), spot.because)
+    choice = MarketChoice(Market.SPOT, None, "0 of 3 preemptions: spot")
+
+    assert decide_market(choice, spot, on_demand) == spot
+    found = decide_market(choice, dear, on_demand)
+    assert isinstance(found, Placement)
+    assert found.offer.key.market is Market.ON_DEMAND
