@@ -119,8 +119,8 @@ wheel-test: venv
 
 .PHONY: lock
 lock:
-	uv pip compile $(LOCK_OPTIONS) --extra demo -o requirements/run.txt pyproject.toml
-	uv pip compile $(LOCK_OPTIONS) --extra demo --group dev -c requirements/run.txt -o requirements/dev.txt pyproject.toml
+	uv pip compile $(LOCK_OPTIONS) --extra demo --extra aws --extra fake-aws -o requirements/run.txt pyproject.toml
+	uv pip compile $(LOCK_OPTIONS) --extra demo --extra aws --extra fake-aws --group dev -c requirements/run.txt -o requirements/dev.txt pyproject.toml
 
 .PHONY: clean
 clean:

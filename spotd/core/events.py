@@ -141,13 +141,17 @@ class LaunchPending:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A complete listing of our instances in one region. `asked_at` is when the call began: what it lacks may have been born since."""
+    """A complete listing of our instances in one region. `asked_at` is when the call began: what it lacks may have been born since.
+
+    `since` is when the daemon that listed was started: only from then on are its times of one clock.
+    """
 
     at: datetime
     asked_at: datetime
     provider: str
     region: str
     instances: tuple[ObservedInstance, ...]
+    since: datetime | None = None
     journaled: ClassVar[bool] = False
 
 

@@ -200,7 +200,8 @@ def _miss(draft: Draft, instance: Instance, event: Listed) -> None:
     called = instance.launch_called_at or instance.requested_at
     if event.asked_at < called:
         return
-    proof_from = called + ABSENCE_AGE
+    # The host's clock may have been set forward while no daemon ran: an age that reaches back beyond our start is no age.
+    proof_from = (called if event.since is None else max(called, event.since)) + ABSENCE_AGE
     if instance.terminate_acknowledged_at is not None:
         proof_from = max(proof_from, instance.terminate_acknowledged_at)
     counted = event.asked_at >= proof_from

@@ -59,6 +59,11 @@ class Engine:
         self._holds: Mapping[str, Hold] = MappingProxyType({})
 
     @property
+    def started_at(self) -> datetime:
+        """Since when this daemon's clock runs without a jump, and agents can have been heard."""
+        return self._started_at
+
+    @property
     def world(self) -> World:
         """The last committed world: an immutable value."""
         return self._world

@@ -130,7 +130,7 @@ class Observer:
                 continue
             now = self._clock.now()
             self.health.last_listing_at = now
-            self._loop.tell([Listed(now, asked_at, self._provider.name, region, tuple(rows))])
+            self._loop.tell([Listed(now, asked_at, self._provider.name, region, tuple(rows), self._engine.started_at)])
             self.health.failures = 0
 
     def _sweep(self) -> None:

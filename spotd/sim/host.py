@@ -241,7 +241,7 @@ class Host:
         if life != self.life or not listings:
             return
         now = self.clock.now()
-        self.tell([Listed(now, asked_at, PROVIDER, region, rows) for region, rows in listings])
+        self.tell([Listed(now, asked_at, PROVIDER, region, rows, self.engine.started_at) for region, rows in listings])
 
     def _sweep(self, life: int) -> None:
         if life != self.life:

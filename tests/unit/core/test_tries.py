@@ -128,6 +128,20 @@ def test_an_empty_pool_after_a_repeated_call_is_settled_by_listings() -> None:
     assert _instance(stage, token).ended_by is EndedBy.NEVER_RAN
 
 
+def test_a_clock_set_forward_between_two_daemons_does_not_prove_an_absence() -> None:
+    """Simulation seed 103787: the host's clock was set eleven minutes forward while no daemon ran, and a launch that was carried out late was
+    taken for one that never happened. Ages count from the start of the daemon that measures them."""
+    stage = Stage()
+    stage.submit()
+    token = _unknown(stage)
+    region = _instance(stage, token).request.offer.region
+    restarted = stage.now + timedelta(minutes=11)
+    for at, counted in ((1, 0), (9, 0), (10, 1), (11, 2)):
+        when = restarted + timedelta(minutes=at)
+        stage.step(lambda _, when=when: Listed(when, when, "cloud", region, (), restarted))  # type: ignore[misc]
+        assert _instance(stage, token).absences == counted
+
+
 def test_an_end_by_hand_that_is_first_seen_under_way_is_external() -> None:
     """Simulation seed 480: we asked at once for the end of what somebody else was ending, and then took its end for our own doing."""
     stage = Stage()
