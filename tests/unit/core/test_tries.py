@@ -129,8 +129,7 @@ def test_an_empty_pool_after_a_repeated_call_is_settled_by_listings() -> None:
 
 
 def test_a_clock_set_forward_between_two_daemons_does_not_prove_an_absence() -> None:
-    """Simulation seed 103787: the host's clock was set eleven minutes forward while no daemon ran, and a launch that was carried out late was
-    taken for one that never happened. Ages count from the start of the daemon that measures them."""
+    """Simulation seed 103787: a launch that was carried out late was taken for one that never was. Ages count from the start of who measures."""
     stage = Stage()
     stage.submit()
     token = _unknown(stage)
