@@ -53,8 +53,8 @@ class Capabilities:
     billing_speed: int = 1
     #: Whether `notices()` has anything to say.
     notice_channel: bool = False
-    #: Whether checkpoints need a cloud store (the daemon's directory store is not reachable from there).
-    needs_cloud_store: bool = True
+    #: Whether its instances are other machines: they then need an address of this daemon, and a checkpoint store, that they reach.
+    remote: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,8 @@ class Launched:
     provider_id: str
     #: When billing began, if the provider said so.
     launched_at: datetime | None = None
+    #: What the request was resolved to (image, network, disk), for people.
+    details: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,7 @@ class LocalProvider:
             billing_rule="aws",
             billing_speed=self.config.speed,
             notice_channel=True,
-            needs_cloud_store=False,
+            remote=False,
         )
 
     def regions(self) -> Sequence[str]:

@@ -91,6 +91,14 @@ ProviderName = Annotated[str, word(r"[a-z][a-z0-9_-]{0,31}", 32, "a provider's n
 #: Regions and instance types: what clouds use, and nothing that could be mistaken for syntax.
 CloudWord = Annotated[str, word(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", 63, "letters, digits, dots and dashes, such as us-west-2 or p5.48xlarge")]
 UserName = Annotated[str, word(r"[A-Za-z_][A-Za-z0-9._@-]{0,63}", 64, "a user's name on the control host")]
+InstanceProfile = Annotated[
+    str,
+    word(
+        r"[A-Za-z0-9+=,.@_-]{1,128}|arn:aws[a-z-]*:iam::\d{12}:instance-profile/[A-Za-z0-9+=,.@_/-]{1,512}",
+        620,
+        "the name or the ARN of an IAM instance profile",
+    ),
+]
 Script = Annotated[str, text(20_000, "a shell command")]
 Hook = Annotated[str, text(4_000, "a shell command")]
 

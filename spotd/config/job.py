@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field
 
 from spotd.config import validation
 from spotd.config.errors import ConfigError, Problem
-from spotd.config.fields import Duration, Env, Labels, Model, Name, Script, UserName, refusal, text, unique
+from spotd.config.fields import Duration, Env, Labels, Model, Name, Script, Size, UserName, refusal, text, unique
 from spotd.config.yaml_tree import Tree, load
 from spotd.core.job import JobSpec, Retries
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 #: Under these, what is written stays text: `EPOCHS: 010` is "010".
+_GIGABYTE = 10**9
+#: What EBS gp3 takes.
+_SMALLEST_DISK, _LARGEST_DISK = 8 * _GIGABYTE, 16_000 * _GIGABYTE
 _AS_TEXT = frozenset({"env", "labels"})
 
 
@@ -33,6 +36,12 @@ def _inside(value: str) -> str:
 def _whole(value: int) -> int:
     if not 1 <= value <= 255:
         raise refusal(f"{value} is not an exit code of a failure", "1 to 255")
+    return value
+
+
+def _disk(value: int) -> int:
+    if not _SMALLEST_DISK <= value <= _LARGEST_DISK:
+        raise refusal("is not the size of an instance's disk", "from 8GB to 16TB, such as 200GB")
     return value
 
 
@@ -58,6 +67,15 @@ class RetriesFile(Model):
     ] = Field(default=(), description="Exit codes after which the job is always run again; they do not use up `on_error`.")
 
 
+class ResourcesFile(Model):
+    """What the job needs of each instance."""
+
+    disk: Annotated[Size, AfterValidator(_disk)] | None = Field(
+        default=None,
+        description="Size of the instance's root disk, such as 200GB. Default: as the provider is configured. (The local provider has no disks.)",
+    )
+
+
 class JobFile(Model):
     """One job."""
 
@@ -77,6 +95,7 @@ class JobFile(Model):
     )
     checkpoint: CheckpointFile = Field(default_factory=CheckpointFile, description="Where its checkpoints are.")
     retries: RetriesFile = Field(default_factory=RetriesFile, description="What happens when it fails by itself.")
+    resources: ResourcesFile = Field(default_factory=ResourcesFile, description="What it needs of each instance.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +140,7 @@ def to_spec(job: JobFile, workdir_sha256: str | None) -> JobSpec:
         estimated_runtime=job.estimated_runtime,
         checkpoint_dir=job.checkpoint.dir,
         retries=Retries(job.retries.on_error, job.retries.retry_on_exit_codes),
+        disk_gb=None if job.resources.disk is None else -(-job.resources.disk // _GIGABYTE),
     )
 
 

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from spotd.config import validation
 from spotd.config.errors import ConfigError, Problem, dotted, printable
-from spotd.config.fields import NAME_PATTERN, CloudWord, Duration, Hook, Model, ProviderName, UsdPerHour, filled, refusal, unique
+from spotd.config.fields import NAME_PATTERN, CloudWord, Duration, Hook, InstanceProfile, Model, ProviderName, UsdPerHour, filled, refusal, unique
 from spotd.config.quantities import kind_of, show_duration
 from spotd.config.regions import Unclear, Wanted, complete, misfit
 from spotd.config.yaml_tree import Tree, load
@@ -95,6 +95,11 @@ class PolicyFile(Model):
         default=timedelta(days=7), description="An attempt is moved to a fresh instance before it runs longer than this; the job goes on."
     )
     idle_timeout: Duration = Field(default=timedelta(minutes=15), description="An instance without a running job is ended after this.")
+    instance_profile: InstanceProfile | None = Field(
+        default=None,
+        description="Name or ARN of the AWS instance profile for what runs on the instances, where the job itself needs access. Default: as "
+        "`[providers.aws]` says, else none: spotd itself needs no credentials there.",
+    )
     replace_when_unreachable: AfterOrNever = Field(
         default=None,
         description="When an instance may be replaced although nothing proves that it stopped: `{after: 30m}`, or `never` (the default). "
@@ -151,6 +156,7 @@ def parse_policy(content: bytes | str, file: str, name: str | None = None) -> Pa
         max_wait=parsed.max_wait,
         max_run_duration=parsed.max_run_duration,
         idle_timeout=parsed.idle_timeout,
+        instance_profile=parsed.instance_profile,
         replace_when_unreachable=_after(parsed.replace_when_unreachable),
     )
     return ParsedPolicy(policy, tuple(_warnings(policy, tree, file)))
@@ -168,11 +174,11 @@ def _warnings(policy: Policy, tree: Tree, file: str) -> list[Problem]:
 
     hook = policy.spot_handlers.pre_reclaim_hook or ""
     for scheme in ("s3://", "gs://"):
-        if scheme in hook:
+        if scheme in hook and policy.instance_profile is None:
             warn(
                 ("spot_handlers", "pre_reclaim_hook"),
                 f"writes to {scheme}, but spotd puts no cloud credentials on an instance",
-                "write to $SPOTD_CHECKPOINT_DIR: spotd uploads it before the deadline",
+                "write to $SPOTD_CHECKPOINT_DIR: spotd uploads it before the deadline; or set instance_profile",
             )
     if policy.spot_handlers.max_preemptions == 0:
         warn(("spot_handlers", "max_preemptions"), "is 0: jobs run on demand from the start and save nothing")

@@ -107,6 +107,8 @@ _SHOWN: dict[str, str] = {
     "regions": "list of names",
     "region_failover": "list of names",
     "fallback_node": "name",
+    "instance_profile": "name or ARN",
+    "disk": "size",
     "retry_on_exit_codes": "list of numbers",
     "return_to_spot": "`{after: duration}` or `never`",
     "replace_when_unreachable": "`{after: duration}` or `never`",

@@ -9,10 +9,12 @@ have to be searched.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum, unique
+from types import MappingProxyType
 from typing import ClassVar
 
 from spotd.core.attempt import Checkpoint, DrainOrder, EndReason, Purpose
@@ -20,6 +22,8 @@ from spotd.core.errors import ErrorKind, Scope
 from spotd.core.instance import Instance, ObservedInstance
 from spotd.core.job import Job, Outcome
 from spotd.core.notice import Notice, NoticeKind
+
+_EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
 @unique
@@ -94,6 +98,7 @@ class LaunchSucceeded:
     instance_id: str
     provider_id: str
     launched_at: datetime | None
+    details: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
     journaled: ClassVar[bool] = True
 
 

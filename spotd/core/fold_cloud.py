@@ -68,7 +68,8 @@ def launch_succeeded(draft: Draft, event: LaunchSucceeded) -> None:
         return
     instance = draft.advance_instance(instance, InstanceTrigger.LAUNCHED)
     launched_at = instance.launched_at or event.launched_at
-    instance = replace(instance, provider_id=event.provider_id, refusal=None, error="", launched_at=launched_at)
+    details = event.details or instance.details
+    instance = replace(instance, provider_id=event.provider_id, refusal=None, error="", launched_at=launched_at, details=details)
     if instance.terminate_acknowledged_at is None:
         # It is there: what listings lacked before proves nothing about it.
         instance = replace(instance, absences=0, absent_since=None)

@@ -63,6 +63,12 @@ class LaunchRequest:
     #: The provider's own lock: no instance of ours lives beyond this.
     expires_at: datetime
     labels: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
+    #: Size of its root disk; None: as the provider is configured.
+    disk_gb: int | None = None
+    #: Name of the cloud's identity for what runs on it; None: as the provider is configured, by default none.
+    instance_profile: str | None = None
+    #: Which build of the agent it starts: user data names it, and a call that is repeated after an upgrade must not differ in a byte.
+    agent_sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,8 @@ class Instance:
     requested_at: datetime
     state: InstanceState = InstanceState.REQUESTED
     provider_id: str | None = None
+    #: What the provider resolved the request to (image, network, disk), for people.
+    details: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
     #: Launch calls so far, and when the last began.
     launch_calls: int = 1
     launch_called_at: datetime | None = None

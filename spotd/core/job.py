@@ -42,6 +42,8 @@ class JobSpec:
     #: sha256 of the workdir archive the client uploaded, or None.
     workdir_sha256: str | None = None
     estimated_runtime: timedelta | None = None
+    #: Size of the instance's disk; None: as the provider is configured.
+    disk_gb: int | None = None
     checkpoint_dir: str = "checkpoints"
     retries: Retries = Retries()
 

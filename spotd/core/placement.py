@@ -7,10 +7,12 @@ per policy; what differs between jobs of one policy is only where each was recla
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum, unique
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from spotd.core.cooldown import Cooling
@@ -19,11 +21,12 @@ from spotd.core.plan import HoldReason
 from spotd.core.survival import hazard_per_hour, overhead
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from spotd.core.policy import Policy
     from spotd.core.survival import Lifetime
 
+_UNBLOCKED: Mapping[str, str] = MappingProxyType({})
 _NOWHERE: frozenset[tuple[str, str]] = frozenset()
 #: A spot price outside this share of the on-demand price is a wrong answer, not a bargain (known-faults B.3d #9156: a GPU at $0.01).
 _PLAUSIBLE = (Decimal("0.01"), Decimal("1.5"))
@@ -182,9 +185,12 @@ def shortlist(
     cooldowns: Cooling,
     suspended: Mapping[str, datetime],
     now: datetime,
+    blocked: Mapping[str, str] = _UNBLOCKED,
 ) -> Shortlist:
-    """Leave out what cools down and providers that are suspended."""
+    """Leave out what cools down, providers that are suspended, and providers that are blocked (with the sentence why, by name)."""
     in_market = [r for r in ranking.ranked if r.offer.key.market is market]
+    sentences = sorted({blocked[r.offer.key.provider] for r in in_market if r.offer.key.provider in blocked})
+    in_market = [r for r in in_market if r.offer.key.provider not in blocked]
     waits: list[tuple[datetime, HoldReason, str]] = []
     open_offers: list[Ranked] = []
     for entry in in_market:
@@ -200,6 +206,8 @@ def shortlist(
     if waits:
         until, why, detail = min(waits, key=lambda w: w[0])
         nothing = NoPlacement(why, f"{len(waits)} {market} offers cannot be tried yet; first: {detail}", until)
+    elif sentences:
+        nothing = NoPlacement(HoldReason.PROVIDER_BLOCKED, "; ".join(sentences), None)
     else:
         nothing = _nothing(ranking, market)
     return Shortlist(market, tuple(open_offers), len(waits), nothing)

@@ -27,6 +27,8 @@ class ProviderFacts:
     boot_timeout: timedelta
     billing_rule: str
     billing_speed: int = 1
+    #: Why nothing can be launched there as the daemon is configured: one sentence that says what to do. Empty: it can.
+    blocked: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ class Snapshot:
     listening_since: datetime | None = None
     #: Instance ids and provider ids for which an effect is being executed now.
     in_flight: frozenset[str] = frozenset()
+    #: The build of the agent that new instances start.
+    agent_sha256: str = ""
 
     def silent_for(self, instance_id: str) -> timedelta:
         """How long nothing was heard from an instance's agent, as far as we could have heard it."""
@@ -66,6 +70,7 @@ class HoldReason(StrEnum):
     TOO_EXPENSIVE = "too_expensive"
     COOLING_DOWN = "cooling_down"
     PROVIDER_SUSPENDED = "provider_suspended"
+    PROVIDER_BLOCKED = "provider_blocked"
     BACKING_OFF = "backing_off"
     CANCELLING = "cancelling"
     FINISHED = "finished"

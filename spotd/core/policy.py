@@ -51,5 +51,7 @@ class Policy:
     max_run_duration: timedelta = timedelta(days=7)
     #: An instance without a running job is ended after this.
     idle_timeout: timedelta = timedelta(minutes=15)
+    #: The cloud's identity that instances get; None: as the provider is configured, by default none.
+    instance_profile: str | None = None
     #: None: never. Otherwise an instance that neither its agent nor its provider answers for is presumed stopped after this.
     replace_when_unreachable: timedelta | None = None

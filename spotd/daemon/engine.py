@@ -47,12 +47,13 @@ class Step:
 class Engine:
     """Holds the current world and what is volatile about it."""
 
-    def __init__(self, store: Store, world: World, facts: Mapping[str, ProviderFacts], started_at: datetime) -> None:
+    def __init__(self, store: Store, world: World, facts: Mapping[str, ProviderFacts], started_at: datetime, agent_sha256: str = "") -> None:
         self._store = store
         self._world = world
         self._in_flight: frozenset[str] = frozenset()
         self._facts = facts
         self._started_at = started_at
+        self._agent_sha256 = agent_sha256
         self._policies: Mapping[str, Policy] = MappingProxyType({})
         self._offers: Mapping[OfferKey, Offer] = MappingProxyType({})
         self._heard: dict[str, datetime] = {}
@@ -100,6 +101,7 @@ class Engine:
             providers=self._facts,
             heard=dict(self._heard),
             listening_since=self._started_at,
+            agent_sha256=self._agent_sha256,
             in_flight=self._in_flight,
         )
 

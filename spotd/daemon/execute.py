@@ -59,7 +59,7 @@ def _launch(request: LaunchRequest, provider: Provider | None, user_data: Callab
     except Exception as error:  # noqa: BLE001 - an effect becomes one event, whatever happens
         _log.exception("launch failed in spotd itself", extra={"instance": request.token})
         return LaunchUnknown(clock.now(), request.token, _bug(error))
-    return LaunchSucceeded(clock.now(), request.token, launched.provider_id, launched.launched_at)
+    return LaunchSucceeded(clock.now(), request.token, launched.provider_id, launched.launched_at, launched.details)
 
 
 def _refused(request: LaunchRequest, error: ProviderError, clock: Clock) -> LaunchRefused:
@@ -80,7 +80,7 @@ def _resolve(request: LaunchRequest, provider: Provider | None, clock: Clock) ->
         return LaunchUnknown(clock.now(), request.token, _bug(error))
     match outcome:
         case Launched():
-            return LaunchSucceeded(clock.now(), request.token, outcome.provider_id, outcome.launched_at)
+            return LaunchSucceeded(clock.now(), request.token, outcome.provider_id, outcome.launched_at, outcome.details)
         case Pending():
             return LaunchPending(clock.now(), request.token)
         case Refused():

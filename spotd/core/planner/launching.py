@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from spotd.core.backoff import doubled
 from spotd.core.events import AbsenceProved, AlarmKind, LaunchRepeated
+from spotd.core.fold_cloud import ABSENCE_AGE
 from spotd.core.instance import Instance, InstanceState
 from spotd.core.plan import Launch, Resolve
 from spotd.core.planner.wanting import wanted_instances
@@ -43,8 +44,7 @@ def _resolve(snapshot: Snapshot, instance: Instance, is_wanted: bool, findings: 
     not_found = instance.not_found_at is not None and instance.not_found_at >= called
     # Refused when it was repeated: nobody repeats it again, but the call before may have launched it.
     settled = not is_wanted or instance.refusal is not None
-    # An agent that has called runs on a machine, whatever listings lack.
-    if settled and not_found and instance.absences >= PROOF and instance.nonce_sha256 is None:
+    if settled and not_found and instance.absences >= PROOF and not _spoke_lately(snapshot, instance, findings):
         findings.decide(AbsenceProved(snapshot.now, instance.id))
         return
     if instance.asks >= _MANY_ASKS:
@@ -62,6 +62,21 @@ def _resolve(snapshot: Snapshot, instance: Instance, is_wanted: bool, findings: 
         findings.decide(LaunchRepeated(snapshot.now, instance.id), effect=Launch(instance.request))
     else:
         findings.decide(effect=Resolve(instance.request))
+
+
+def _spoke_lately(snapshot: Snapshot, instance: Instance, findings: Findings) -> bool:
+    """Whether its agent has called, and nobody has looked for its machine in vain long enough after its last word.
+
+    An agent that calls runs on a machine, whatever listings lack. One that fell silent for good may have been reclaimed before any listing
+    showed it, and nothing will ever be found of it.
+    """
+    if instance.nonce_sha256 is None:
+        return False
+    last_word = snapshot.now - snapshot.silent_for(instance.id)
+    if instance.not_found_at is not None and instance.not_found_at >= last_word + ABSENCE_AGE:
+        return False
+    findings.look_at(last_word + ABSENCE_AGE)
+    return True
 
 
 def _wait(instance: Instance) -> timedelta:

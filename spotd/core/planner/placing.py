@@ -64,7 +64,8 @@ def shortlists(snapshot: Snapshot, policy: Policy, cooldowns: Cooling) -> Shortl
     """What a policy may buy now, by market."""
     world = snapshot.world
     ranking = rank(policy, snapshot.offers, world.lifetimes, snapshot.now)
-    return {market: shortlist(ranking, market, cooldowns, world.suspended, snapshot.now) for market in Market}
+    blocked = {name: facts.blocked for name, facts in snapshot.providers.items() if facts.blocked}
+    return {market: shortlist(ranking, market, cooldowns, world.suspended, snapshot.now, blocked) for market in Market}
 
 
 def _need(snapshot: Snapshot, case: Case, findings: Findings) -> Purpose | Attempt | None:
@@ -188,6 +189,9 @@ def _instance(snapshot: Snapshot, case: Case, policy: Policy, attempt: str, numb
         max_price_usd_per_hour=_price_cap(policy, found),
         expires_at=snapshot.now + policy.max_run_duration + _EXPIRY_ROOM,
         labels=case.job.spec.labels,
+        disk_gb=case.job.spec.disk_gb,
+        instance_profile=policy.instance_profile,
+        agent_sha256=snapshot.agent_sha256,
     )
     return Instance(
         id=token,

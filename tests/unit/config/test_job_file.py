@@ -65,7 +65,9 @@ def test_plain_values_parse_as_files_do() -> None:
     ("text", "line", "key", "says"),
     [
         (SMALL + "polcy: x\n", 4, "polcy", "did you mean policy?"),
-        (SMALL + "resources: {disk: 200GB}\n", 4, "resources", "is not a key that spotd knows"),
+        (SMALL + "resources: {disk: 200}\n", 4, "resources.disk", "has no unit"),
+        (SMALL + "resources: {disk: 2GB}\n", 4, "resources.disk", "from 8GB to 16TB"),
+        (SMALL + "resources: {gpus: 8}\n", 4, "resources.gpus", "is not a key that spotd knows"),
         (SMALL + "deadline: 2026-12-04T08:00Z\n", 4, "deadline", "is not a key that spotd knows"),
         (SMALL + "on_error: 2\n", 4, "on_error", "it belongs under retries"),
         (SMALL + "retries: {on_eror: 2}\n", 4, "retries.on_eror", "did you mean on_error?"),

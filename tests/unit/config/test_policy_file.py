@@ -150,7 +150,7 @@ def test_a_provider_of_ones_own_may_call_its_regions_anything() -> None:
         (AWS + "max_wiat: 3h\n", "max_wiat", "did you mean max_wait?"),
         (AWS + "strategy: expected_cost\n", "strategy", "is not a key that spotd knows"),
         (AWS + "stall: {no_step_for: 15m}\n", "stall", "is not a key that spotd knows"),
-        (AWS + "instance_profile: x\n", "instance_profile", "is not a key that spotd knows"),
+        (AWS + "instance_profile: a/b\n", "instance_profile", "the name or the ARN of an IAM instance profile"),
         (AWS + "max_hourly_price: $40\n", "max_hourly_price", "did you mean 40?"),
         (AWS + "max_hourly_price: 40/h\n", "max_hourly_price", "US dollars per instance-hour"),
         (AWS + "max_wait: 15 min\n", "max_wait", "did you mean 15m?"),

@@ -8,7 +8,9 @@ from spotd.core.attempt import AttemptState
 from spotd.core.directive import directive
 from spotd.core.errors import ErrorKind, Scope
 from spotd.core.events import (
+    AgentBootstrapped,
     AgentReady,
+    CancelRequested,
     LaunchNotFound,
     LaunchRefused,
     LaunchSucceeded,
@@ -139,6 +141,25 @@ def test_a_clock_set_forward_between_two_daemons_does_not_prove_an_absence() -> 
         when = restarted + timedelta(minutes=at)
         stage.step(lambda _, when=when: Listed(when, when, "cloud", region, (), restarted))  # type: ignore[misc]
         assert _instance(stage, token).absences == counted
+
+
+def test_an_agent_that_called_once_and_was_never_seen_is_settled_when_nothing_is_found_of_it() -> None:
+    """Simulation seed 1233: its machine was reclaimed before a listing showed it, and spotd went on asking for it for ever."""
+    stage = Stage()
+    stage.submit()
+    token = _unknown(stage)
+    region = _instance(stage, token).request.offer.region
+    stage.step(lambda at: AgentBootstrapped(at, token, "n", "s"))
+    stage.engine.heard(token, stage.now)
+    stage.step(lambda at: CancelRequested(at, "job-1", "alice"))
+    spoke = stage.now
+    while token in stage.engine.world.instances:
+        stage.step(lambda at: Listed(at, at, "cloud", region, ()), after=60)
+        for effect in [e for e in stage.effects if isinstance(e, Resolve)]:
+            stage.effects.remove(effect)
+            stage.step(lambda at: LaunchNotFound(at, token), done=[effect])
+        assert stage.now - spoke < timedelta(minutes=30)
+    assert stage.now - spoke > timedelta(minutes=10), "while it may still be alive nothing is concluded"
 
 
 def test_an_end_by_hand_that_is_first_seen_under_way_is_external() -> None:

@@ -21,7 +21,7 @@ def test_a_root_is_all_that_must_be_said(tmp_path: Path) -> None:
     assert provider.regions() == ("us-east-1", "us-east-2", "us-west-2")
     assert (capabilities.billing_rule, capabilities.billing_speed) == ("aws", 600)
     assert capabilities.notice.total_seconds() == 6
-    assert (capabilities.notice_channel, capabilities.needs_cloud_store) == (True, False)
+    assert (capabilities.notice_channel, capabilities.remote) == (True, False)
 
 
 @pytest.mark.parametrize(
