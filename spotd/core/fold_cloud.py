@@ -6,13 +6,13 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from spotd.core.attempt import AttemptState, EndReason
+from spotd.core.attempt import Attempt, AttemptState, EndReason
 from spotd.core.cooldown import after_failure, key_for
 from spotd.core.errors import ErrorKind, Scope
 from spotd.core.events import LaunchNotFound
 from spotd.core.instance import EndedBy, Instance, InstanceState, Interval, ObservedInstance, ObservedState
 from spotd.core.lifecycle import SIGHTING, AttemptTrigger, InstanceTrigger
-from spotd.core.notice import NoticeKind
+from spotd.core.notice import NoticeKind, NoticeSource
 from spotd.core.offer import Market
 from spotd.core.survival import Lifetime
 from spotd.core.world import Stray
@@ -259,11 +259,22 @@ def _gone(draft: Draft, instance: Instance, ended_at: datetime, by: EndedBy, cod
 def _who_shut_it_down(draft: Draft, instance: Instance, by: EndedBy, at: datetime) -> None:
     """An attempt that drained because its machine went down gets its reason when the provider says who did that (facts/reclaim.md §1.9)."""
     attempt = draft.attempt_of(instance)
-    if attempt is None or attempt.reason is not EndReason.GUEST_SHUTDOWN or by is EndedBy.GUEST:
+    if attempt is None or by is EndedBy.GUEST:
         return
     hit = by is EndedBy.RECLAIM and instance.request.offer.market is Market.SPOT
+    if attempt.reason is not EndReason.GUEST_SHUTDOWN:
+        if hit and attempt.ended and attempt.preempted_at is None and _stopped_by_shutdown(instance, attempt):
+            # Its job was over, or wanted no more of it, before anybody knew; it was hit by a reclaim all the same.
+            draft.put_attempt(replace(attempt, preempted_at=at))
+        return
     reason = _SHUT_DOWN_BY.get(by, EndReason.LOST)
     draft.put_attempt(replace(attempt, reason=reason, preempted_at=at if hit else attempt.preempted_at))
+
+
+def _stopped_by_shutdown(instance: Instance, attempt: Attempt) -> bool:
+    """Whether its machine's shutdown came first, and nobody had ordered it to stop."""
+    shutdown = instance.notice is not None and instance.notice.kind is NoticeKind.SHUTDOWN and instance.notice.source is not NoticeSource.AGENT
+    return shutdown and attempt.drain is None and attempt.draining_since is not None
 
 
 def count_preemption(draft: Draft, instance: Instance, at: datetime) -> None:

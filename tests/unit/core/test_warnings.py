@@ -9,7 +9,8 @@ import pytest
 
 from spotd.core.attempt import Attempt, AttemptState, DrainKind, EndReason, Purpose
 from spotd.core.directive import directive
-from spotd.core.events import AgentReady, Event, LaunchSucceeded, Listed, NoticeSeen, WorkloadDrained, WorkloadStarted
+from spotd.core.events import AgentReady, AttemptEnded, Event, LaunchSucceeded, Listed, NoticeSeen, WorkloadDrained, WorkloadStarted
+from spotd.core.ids import attempt_id
 from spotd.core.instance import EndedBy, ObservedInstance, ObservedState
 from spotd.core.notice import Notice, NoticeKind, NoticeSource
 from spotd.core.plan import Launch
@@ -124,3 +125,17 @@ def test_a_machine_that_is_shut_down_before_its_workload_ran_is_blamed_on_whoeve
     row = ObservedInstance("i-1", token, offer.region, offer.zone, ObservedState.GONE, stage.now, stage.now, EndedBy.RECLAIM, "code")
     stage.step(lambda at: Listed(at, at, "cloud", offer.region, (row,)))
     assert (stage.ledger.attempts[1].reason, stage.ledger.attempts[1].preempted_at is not None) == (EndReason.RECLAIMED, True)
+
+
+def test_a_reclaim_counts_for_an_attempt_that_was_not_needed_any_more() -> None:
+    """Simulation seed 6373: shut down without a notice, its job failed by its replacement before the provider said that it had been a reclaim."""
+    stage = Stage()
+    stage.submit()
+    token = _running(stage)
+    stage.step(lambda at: NoticeSeen(at, token, Notice(NoticeKind.SHUTDOWN, NoticeSource.SIGNAL, at, at + timedelta(seconds=25))))
+    stage.step(lambda at: AttemptEnded(at, attempt_id("job-1", 1), EndReason.NOT_NEEDED, "the job is over"))
+    offer = stage.engine.world.instances[token].request.offer
+    row = ObservedInstance(f"i-{token[:8]}", token, offer.region, offer.zone, ObservedState.GONE, stage.now, stage.now, EndedBy.RECLAIM, "code")
+    stage.step(lambda at: Listed(at, at, "cloud", offer.region, (row,)))
+    first = stage.ledger.attempts[1]
+    assert (first.reason, first.preempted_at is not None) == (EndReason.NOT_NEEDED, True)
