@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import spotd
-from spotd.cli import cancel, daemon, demo, events, explain, jobs, logs, offers, policy, prices, run, savings, show, sim, status, submit
+from spotd.cli import cancel, daemon, demo, events, explain, fake_aws, jobs, logs, offers, policy, prices, run, savings, show, sim, status, submit
 from spotd.cli.failure import INTERRUPTED, Failure
 from spotd.cli.output import plain, print_json
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 #: In the order in which somebody new would want to read about them.
-_VERBS = (submit, run, jobs, show, logs, explain, cancel, offers, prices, savings, events, policy, status, daemon, demo, sim)
+_VERBS = (submit, run, jobs, show, logs, explain, cancel, offers, prices, savings, events, policy, status, daemon, demo, sim, fake_aws)
 
 _EPILOG = """\
 Start here:

@@ -13,7 +13,8 @@ from spotd.testing.fake_aws.fake import FakeAws
 from spotd.testing.fake_aws.faults import Held
 from spotd.testing.fake_aws.fleet import Lags
 from spotd.testing.fake_aws.instances import FakeInstance, Reason, SpotRequest, State
+from spotd.testing.fake_aws.machines import Machines
 from spotd.testing.fake_aws.market import Pool
 from spotd.testing.fake_aws.reclaim import Reclaim
 
-__all__ = ["FakeAws", "FakeInstance", "Held", "Lags", "Pool", "Reason", "Reclaim", "SpotRequest", "State"]
+__all__ = ["FakeAws", "FakeInstance", "Held", "Lags", "Machines", "Pool", "Reason", "Reclaim", "SpotRequest", "State"]

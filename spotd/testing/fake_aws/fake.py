@@ -13,13 +13,14 @@ from typing import Self
 
 from spotd.core.offer import Market
 from spotd.ports import Clock
-from spotd.testing.fake_aws import ec2, fis, public_parameters, quotas, selling
+from spotd.testing.fake_aws import control, ec2, fis, public_parameters, quotas, selling
 from spotd.testing.fake_aws.catalogue import Catalogue, made_up_id
 from spotd.testing.fake_aws.events import Bus
 from spotd.testing.fake_aws.faults import Faults, Held, Reset
 from spotd.testing.fake_aws.fleet import FailingLaunch, Fleet, Lags
 from spotd.testing.fake_aws.imds import PREFIX, MetadataService, NoMachine
 from spotd.testing.fake_aws.instances import FakeInstance, Maintenance, Reason, State
+from spotd.testing.fake_aws.machines import Machines
 from spotd.testing.fake_aws.market import Pool
 from spotd.testing.fake_aws.moto_bridge import Moto
 from spotd.testing.fake_aws.reclaim import Reclaim, Reclaimer
@@ -37,11 +38,18 @@ class FakeAws:
     """One account of AWS on a port of this machine: EC2 of our own, everything else by moto. A context manager, or `start` and `close`.
 
     Zones, prices and ids are the same for the same regions every time. With a `FakeClock` all of EC2 moves when the clock is stepped; queues,
-    objects and signatures keep to real time. `lags` says how late things are; the default answers at once and boots in seconds.
+    objects and signatures keep to real time. `lags` says how late things are; the default answers at once and boots in seconds. With `machines`,
+    instances are real processes of this machine.
     """
 
     def __init__(
-        self, clock: Clock | None = None, regions: Sequence[str] = ("us-east-1", "us-west-2", "eu-west-1"), *, lags: Lags | None = None, port: int = 0
+        self,
+        clock: Clock | None = None,
+        regions: Sequence[str] = ("us-east-1", "us-west-2", "eu-west-1"),
+        *,
+        lags: Lags | None = None,
+        machines: Machines | None = None,
+        port: int = 0,
     ) -> None:
         self.clock: Clock = clock or WallClock()
         self.regions = tuple(regions)
@@ -58,6 +66,11 @@ class FakeAws:
         self.metadata = MetadataService(self.account, fleet)
         self._laboratory = fis.Laboratory(self.world, self._reclaimer)
         self._server = Server(port, self._respond, self.clock.now)
+        self._machines = machines
+        if machines is not None:
+            machines.connect(self.imds, self._powered_off)
+            fleet.watchers.append(machines.state_changed)
+            self.world.console = machines.console
         self._closing = threading.Event()
         self._ticker = threading.Thread(target=self._tick_on, name="fake-aws-tick", daemon=True)
 
@@ -76,6 +89,9 @@ class FakeAws:
         self._closing.set()
         self.faults.closing.set()
         self._ticker.join()
+        if self._machines is not None:
+            with self._fleet.lock:
+                self._machines.close()
         self._moto.close()
         self._server.stop()
 
@@ -122,6 +138,8 @@ class FakeAws:
                     return self.metadata.respond(method, path, headers)
             except NoMachine:
                 raise Reset from None
+        if path.startswith(control.PREFIX):
+            return control.respond(self, method, path, query)
         try:
             call = route(method, path, query, headers, body)
         except Unsigned as error:
@@ -316,6 +334,10 @@ class FakeAws:
         """The machine's own system shuts down."""
         with self._now() as now:
             self._fleet.power_off(self._fleet.instances[instance_id], now)
+
+    def _powered_off(self, instance_id: str) -> None:
+        if not self._closing.is_set():
+            self.power_off(instance_id)
 
     @contextlib.contextmanager
     def _now(self) -> Iterator[datetime]:

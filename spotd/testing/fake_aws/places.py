@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from spotd.testing.fake_aws.catalogue import KNOWN_REGIONS, InstanceType, made_up_id
 from spotd.testing.fake_aws.describing import matching
-from spotd.testing.fake_aws.launching import check_tags
+from spotd.testing.fake_aws.order import check_tags
 from spotd.testing.fake_aws.wire import AwsError, Form, Value, page
 from spotd.testing.fake_aws.world import Action, Group, World, tag_set
 
