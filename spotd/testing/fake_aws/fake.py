@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
@@ -31,15 +32,17 @@ from spotd.testing.fake_aws.wire import Answer, AwsError, Call, refusal
 from spotd.testing.fake_aws.world import Network, World
 
 _TICK_S = 0.2
+#: A clock that ran so much faster than the machine's between two ticks was stepped.
+_AHEAD_S = 0.05
 Usd = Decimal | str | int
 
 
 class FakeAws:
     """One account of AWS on a port of this machine: EC2 of our own, everything else by moto. A context manager, or `start` and `close`.
 
-    Zones, prices and ids are the same for the same regions every time. With a `FakeClock` all of EC2 moves when the clock is stepped; queues,
-    objects and signatures keep to real time. `lags` says how late things are; the default answers at once and boots in seconds. With `machines`,
-    instances are real processes of this machine.
+    Zones, prices and ids are the same for the same regions every time. With a `FakeClock` all of EC2 moves when the clock is stepped, and messages
+    grow older by as much; objects and signatures keep to real time. `lags` says how late things are; the default answers at once and boots in
+    seconds. With `machines`, instances are real processes of this machine.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class FakeAws:
             machines.connect(self.imds, self._powered_off)
             fleet.watchers.append(machines.state_changed)
             self.world.console = machines.console
+        self._ticked_at = self.clock.monotonic(), time.monotonic()
         self._closing = threading.Event()
         self._ticker = threading.Thread(target=self._tick_on, name="fake-aws-tick", daemon=True)
 
@@ -84,9 +88,10 @@ class FakeAws:
 
     def close(self) -> None:
         """Stop serving; nothing is left of it."""
-        if self._closing.is_set():
-            return
-        self._closing.set()
+        with self._fleet.lock:
+            if self._closing.is_set():
+                return
+            self._closing.set()
         self.faults.closing.set()
         self._ticker.join()
         if self._machines is not None:
@@ -120,7 +125,14 @@ class FakeAws:
 
     def tick(self) -> None:
         """Let happen what is due. Every request does so, and a thread, soon: after a step of the clock a test need not wait for that."""
-        if not self._closing.is_set():
+        with self._fleet.lock:
+            if self._closing.is_set():
+                return
+            mine, real = self.clock.monotonic(), time.monotonic()
+            ahead = (mine - self._ticked_at[0]) - (real - self._ticked_at[1])
+            self._ticked_at = mine, real
+            if ahead > _AHEAD_S:
+                self._moto.age(ahead)
             self._fleet.catch_up()
 
     def _tick_on(self) -> None:
@@ -156,7 +168,7 @@ class FakeAws:
 
     def _check_region(self, call: Call) -> None:
         """A region that is not enabled for the account knows none of its credentials (facts/cloud-api.md §1.1)."""
-        if call.service in {"iam", "pricing", "sts"} or (call.region in self.regions and call.region not in self.world.disabled):
+        if call.service in {"iam", "pricing", "sts"} or not call.region or (call.region in self.regions and call.region not in self.world.disabled):
             return
         if call.service == "ec2":
             raise AwsError("AuthFailure", "AWS was not able to validate the provided access credentials", 401)

@@ -24,6 +24,7 @@ _FIRST_ACCOUNT = 123_456_789_012
 _SERVICES = ("events", "iam", "s3", "sqs", "ssm", "sts")
 _POLL_S = 0.02
 _LONGEST_POLL_S = 20
+_FORM = "application/x-www-form-urlencoded"
 _SPOT_ROLE = "AWSServiceRoleForEC2Spot"
 
 _accounts: set[int] = set()
@@ -116,6 +117,8 @@ class Moto:
                 environ[f"HTTP_{name.upper().replace('-', '_')}"] = value
         if "content-type" in call.headers:
             environ["CONTENT_TYPE"] = call.headers["content-type"]
+            if call.service == "s3" and call.method == "PUT" and call.headers["content-type"].startswith(_FORM):
+                environ["CONTENT_TYPE"] = "binary/octet-stream"  # else Flask would take the object for a form, and moto would store nothing
         environ["CONTENT_LENGTH"] = str(len(call.body))
         return environ
 
@@ -158,6 +161,19 @@ class Moto:
         while not queue.messages and time.monotonic() < end and not self._closing.wait(_POLL_S):
             pass
         return replace(call, body=json.dumps(question | {"WaitTimeSeconds": 0}).encode())
+
+    def age(self, seconds: float) -> None:
+        """Let messages grow older than they are: what waits to be seen again is seen so much sooner. moto knows real time only."""
+        module = sys.modules.get("moto.sqs.models")
+        if module is None or self.account not in module.sqs_backends:
+            return
+        earlier_ms = seconds * 1000
+        for backend in list(module.sqs_backends[self.account].values()):
+            for queue in list(backend.queues.values()):
+                for message in list(queue._messages):  # noqa: SLF001 - the visible ones alone are to be had otherwise
+                    message.visible_at -= earlier_ms
+                    message.delayed_until -= earlier_ms
+                    message.sent_timestamp -= int(earlier_ms)
 
     def put_event(self, region: str, event: Mapping[str, object]) -> None:
         """Put an event on the default bus: to every queue that a rule which matches it names.

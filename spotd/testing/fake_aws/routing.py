@@ -37,7 +37,7 @@ def route(method: str, path: str, query: str, headers: Mapping[str, str], body: 
     if scope is not None:
         region, service = scope[1], scope[2]
     elif "AWSAccessKeyId" in presigned and "Signature" in presigned:
-        region, service = "us-east-1", "s3"  # the older signature of URLs names neither
+        region, service = "", "s3"  # the older signature of addresses names no region
     else:
         call = Call(_guess(headers, body), "", "", method, path, query, headers, body)
         raise Unsigned(call)
