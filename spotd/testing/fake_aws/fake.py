@@ -57,6 +57,11 @@ class FakeAws:
         self.clock: Clock = clock or WallClock()
         self.regions = tuple(regions)
         self._moto = Moto()
+        try:
+            self._server = Server(port, self._respond, self.clock.now)
+        except OSError:
+            self._moto.close()
+            raise
         self.account = self._moto.account
         catalogue = Catalogue(self.regions)
         fleet = Fleet(self.account, self.clock, catalogue, lags or Lags())
@@ -68,7 +73,6 @@ class FakeAws:
         self._reclaimer = Reclaimer(fleet, self._bus)
         self.metadata = MetadataService(self.account, fleet)
         self._laboratory = fis.Laboratory(self.world, self._reclaimer)
-        self._server = Server(port, self._respond, self.clock.now)
         self._machines = machines
         if machines is not None:
             machines.connect(self.imds, self._powered_off)
@@ -93,7 +97,8 @@ class FakeAws:
                 return
             self._closing.set()
         self.faults.closing.set()
-        self._ticker.join()
+        if self._ticker.is_alive():
+            self._ticker.join()
         if self._machines is not None:
             with self._fleet.lock:
                 self._machines.close()

@@ -48,8 +48,9 @@ class Server(ThreadingHTTPServer):
 
     def stop(self) -> None:
         """Close the port and every connection, and wait for the threads behind them."""
-        self.shutdown()
-        self._thread.join()
+        if self._thread.is_alive():
+            self.shutdown()
+            self._thread.join()
         with self._open_lock:
             for connection in self._open:
                 with contextlib.suppress(OSError):
