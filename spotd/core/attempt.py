@@ -34,6 +34,8 @@ class EndReason(StrEnum):
     #: Its instance vanished and nothing says why.
     LOST = "lost"
     BOOT_TIMEOUT = "boot_timeout"
+    #: The machine came up and its boot script could not make it one of ours.
+    BOOT_FAILED = "boot_failed"
     #: The workload ended by itself.
     EXITED = "exited"
     #: The workload could not be started on the instance (setup, workdir, restore).

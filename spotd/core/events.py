@@ -314,6 +314,16 @@ class StartFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class BootFailed:
+    """A machine's boot script gave up: its agent will not come."""
+
+    at: datetime
+    instance_id: str
+    detail: str
+    journaled: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
 class DrainOrdered:
     """We want an attempt to checkpoint and stop."""
 
@@ -467,6 +477,7 @@ Event = (
     | WorkloadDrained
     | WorkloadExited
     | StartFailed
+    | BootFailed
     | DrainOrdered
     | AttemptEnded
     | JobRetried

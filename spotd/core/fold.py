@@ -72,6 +72,8 @@ def _apply(draft: Draft, event: e.Event) -> None:  # noqa: C901, PLR0912, PLR091
             fold_agent.drained(draft, event)
         case e.WorkloadExited():
             fold_agent.exited(draft, event)
+        case e.BootFailed():
+            fold_agent.boot_failed(draft, event)
         case e.StartFailed():
             fold_agent.start_failed(draft, event)
         case e.DrainOrdered():

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         AgentBootstrapped,
         AgentReady,
         AgentSpoke,
+        BootFailed,
         CheckpointCommitted,
         NoticeCancelled,
         NoticeSeen,
@@ -38,7 +39,7 @@ def end_attempt(draft: Draft, attempt: Attempt, reason: EndReason, at: datetime,
         return
     attempt = draft.advance_attempt(attempt, AttemptTrigger.ENDED)
     draft.put_attempt(replace(attempt, ended_at=at, reason=reason, detail=detail))
-    if reason is EndReason.BOOT_TIMEOUT:
+    if reason in {EndReason.BOOT_TIMEOUT, EndReason.BOOT_FAILED}:
         _cool_where_it_booted(draft, attempt, at)
     job = draft.jobs.get(attempt.job_id)
     others = (a for a in draft.attempts.values() if a.job_id == attempt.job_id and a.id != attempt.id)
@@ -216,6 +217,13 @@ def exited(draft: Draft, event: WorkloadExited) -> None:
     attempt = replace(attempt, stopped_at=event.at, exit_code=event.code, step=step)
     draft.put_attempt(attempt)
     end_attempt(draft, attempt, EndReason.EXITED, event.at, event.detail)
+
+
+def boot_failed(draft: Draft, event: BootFailed) -> None:
+    """There is nothing to wait for on this machine. No workload ran: nothing needs a fence."""
+    attempt = draft.attempt_of(draft.instances.get(event.instance_id))
+    if attempt is not None and not attempt.may_have_run:
+        end_attempt(draft, attempt, EndReason.BOOT_FAILED, event.at, event.detail)
 
 
 def start_failed(draft: Draft, event: StartFailed) -> None:

@@ -187,7 +187,11 @@ def _who_ended(instance: Instance, row: ObservedInstance) -> EndedBy:
         case EndedBy.US | EndedBy.EXTERNAL:
             return EndedBy.US if instance.ended_by_us else EndedBy.EXTERNAL
         case None | EndedBy.UNKNOWN:
-            return EndedBy.US if instance.ended_by_us else _as_warned(instance)
+            if instance.ended_by_us:
+                return EndedBy.US
+            # The lock that the request carried may strike before what was announced for later.
+            expired = row.ended_at is not None and row.ended_at >= instance.request.expires_at
+            return EndedBy.UNKNOWN if expired else _as_warned(instance)
         case word:
             return word
 

@@ -26,6 +26,7 @@ from spotd.core.directive import Directive, directive, wire_kind
 from spotd.core.instance import Instance, InstanceState
 from spotd.core.policy import Policy
 from spotd.daemon import agent_messages as m
+from spotd.daemon.agent_builds import AgentBuilds
 from spotd.daemon.agent_errors import Problem, errors_as_json, malformed, not_found, unauthorized, unavailable
 from spotd.daemon.agent_events import check_checkpoint, event_of, fresh, progress_of
 from spotd.daemon.agent_logs import WrongOffset, append, log_path
@@ -69,6 +70,8 @@ class AgentServices:
     #: Where checkpoints lie. A DirectoryStore is served under /o/ as well.
     store: ObjectStore
     agent_zip: AgentZip
+    #: Earlier builds, for machines that were asked for before an upgrade.
+    builds: AgentBuilds
     #: The policy of this name as it is in force, if there is one.
     policy: Callable[[str], Policy | None]
     #: By provider.
@@ -92,6 +95,7 @@ def make_agent_app(services: AgentServices) -> web.Application:
     objects = ObjectsOverHttp(stores, services.credentials, services.clock, services.object_limit, threads.disk)
     app.router.add_get("/agent.pyz", api.program)
     app.router.add_post("/v1/agent/bootstrap", api.bootstrap)
+    app.router.add_post("/v1/agent/boot-failed", api.boot_failed)
     app.router.add_post("/v1/agent/sync", api.sync)
     app.router.add_post("/v1/agent/logs", api.logs)
     app.router.add_post("/v1/agent/sign", api.sign)
@@ -139,10 +143,16 @@ class AgentApi:
         self._given: dict[str, tuple[tuple[int, int], float, list[dict[str, Any]]]] = {}
         self._program_etag = etag_of(services.agent_zip.content)
 
-    async def program(self, _request: web.Request) -> web.Response:
-        """`GET /agent.pyz`: public, its sha256 is in the boot script."""
-        content = self._services.agent_zip.content
-        return web.Response(body=content, content_type="application/octet-stream", headers={"ETag": self._program_etag})
+    async def program(self, request: web.Request) -> web.Response:
+        """`GET /agent.pyz?sha256=…`: public, its sha256 is in the boot script. Without one: that of this daemon."""
+        current = self._services.agent_zip
+        wanted = request.query.get("sha256", current.sha256)
+        if wanted == current.sha256:
+            return web.Response(body=current.content, content_type="application/octet-stream", headers={"ETag": self._program_etag})
+        content = await self._on_disk(lambda: self._services.builds.content(wanted))
+        if content is None:
+            raise not_found()
+        return web.Response(body=content, content_type="application/octet-stream")
 
     # Bootstrap ------------------------------------------------------------------------------------------------------------
 
@@ -167,6 +177,18 @@ class AgentApi:
                 await self._record([e.AgentBootstrapped(now, instance.id, nonce, sha256_hex(session), promise)])
         self._recorder.heard(instance.id)
         return web.json_response({"session": session, "spec": spec})
+
+    async def boot_failed(self, request: web.Request) -> web.Response:
+        """`POST /v1/agent/boot-failed`: a machine that will not come up says so, instead of being waited for."""
+        body = m.parse(m.BootFailed, await read_body(request, _BODY_LIMIT))
+        known = self._services.credentials.is_bootstrap(body.instance, body.credential)
+        instance = self._recorder.world.instances.get(body.instance)
+        if not known or instance is None or instance.nonce_sha256 is not None:
+            raise unauthorized()
+        async with self._turn(body.instance):
+            detail = f"{body.step} (line {body.line}, exit code {body.code})"
+            await self._record([e.BootFailed(self._clock.now(), body.instance, detail)])
+        return web.json_response({})
 
     async def _spec(self, instance: Instance, now: datetime) -> tuple[dict[str, Any], timedelta | None]:
         """The specification, and by which `replace_when_unreachable` it was made."""

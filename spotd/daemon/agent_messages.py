@@ -58,6 +58,16 @@ class Bootstrap(_Body):
     agent: Hex64
 
 
+class BootFailed(_Body):
+    """A boot script that cannot go on."""
+
+    instance: Text
+    credential: Text
+    step: Text
+    line: int = Field(ge=0, le=100_000)
+    code: int = Field(ge=0, le=255)
+
+
 class Sign(_Body):
     """Asks for reading addresses of one checkpoint's objects."""
 
@@ -185,7 +195,7 @@ class Sync(_Body):
     messages: Annotated[list[Message], Field(max_length=_MOST_MESSAGES)]
 
 
-_Model = TypeVar("_Model", Bootstrap, Sign, Sync)
+_Model = TypeVar("_Model", BootFailed, Bootstrap, Sign, Sync)
 
 
 def parse(model: type[_Model], body: bytes) -> _Model:

@@ -3,6 +3,8 @@
 It runs as root on a cloud's image and as an ordinary user under the local provider, may be run again at any line, and must come up with the
 daemon away once it has fetched the agent. It carries the bootstrap credential, which therefore goes from a here-document straight into a
 0600 file and never into an argument or a variable, where every process of the machine could read it.
+
+A line that fails is said on the console and, as soon as there is a Python to say it with, to the daemon.
 """
 
 from __future__ import annotations
@@ -19,22 +21,31 @@ _BEGIN = """\
 set -Eeuo pipefail
 umask 077
 step="preparing"
-trap 'echo "spotd boot: failed while $step" >&2' ERR
+root="${SPOTD_ROOT:-/var/lib/spotd-agent}"
+python=
+failed() {
+  code=$?
+  trap - ERR
+  echo "spotd boot: failed while $step (line $1, exit code $code)" >&2
+  if [ -n "$python" ] && [ -f "$root/boot.py" ] && [ -f "$root/agent.json" ]; then
+    "$python" -I "$root/boot.py" report "$root/agent.json" "$step" "$1" "$code" || true
+  fi
+  exit "$code"
+}
+trap 'failed "$LINENO"' ERR
 """
 
 _DIRECTORY = """
 step="making the directory"
-root="${SPOTD_ROOT:-/var/lib/spotd-agent}"
 mkdir -p -- "$root"
 """
 
 _PYTHON = """
 step="looking for python3, 3.9 or newer, with TLS"
-python=
 for candidate in python3 python3.13 python3.12 python3.11 python3.10 python3.9 \\
     /usr/bin/python3 /usr/local/bin/python3 /opt/conda/bin/python3; do
   if "$candidate" -I -c 'import ssl, sys; sys.exit(sys.version_info < (3, 9))' >/dev/null 2>&1; then
-    python="$candidate"
+    python="$(command -v "$candidate")"
     break
   fi
 done
@@ -54,20 +65,20 @@ mv -f -- "$root/agent.json.new" "$root/agent.json"
 """
 
 #: Reads the address and the certificate from the configuration; compares the certificate before it sends anything.
-_FETCH = r"""
-step="fetching the agent"
-"$python" -I - "$root/agent.json" "$root/agent.pyz" %s <<'END_OF_PROGRAM'
+_PROGRAM = r"""
+step="writing the fetching program"
+cat >"$root/boot.py" <<'END_OF_PROGRAM'
 import hashlib, http.client, json, os, random, ssl, sys, time
 from urllib.parse import urlsplit
 
-configuration, target, wanted = sys.argv[1:]
+mode, configuration, *arguments = sys.argv[1:]
 with open(configuration) as stream:
     configuration = json.load(stream)
 pinned = ssl.PEM_cert_to_DER_cert(configuration["certificate"].strip())
 address = urlsplit(configuration["address"])
 
 
-def fetch():
+def ask(method, path, body=None):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = False
@@ -77,19 +88,28 @@ def fetch():
         connection.connect()
         if connection.sock.getpeercert(binary_form=True) != pinned:
             raise OSError("another certificate than the daemon's answers there")
-        connection.request("GET", address.path.rstrip("/") + "/agent.pyz")
+        connection.request(method, address.path.rstrip("/") + path, body, {"Content-Type": "application/json"} if body else {})
         answer = connection.getresponse()
-        if answer.status != 200:
-            raise OSError("HTTP %%d" %% answer.status)
-        content = answer.read(1 << 26)
+        if not 200 <= answer.status < 300:
+            raise OSError("HTTP %d" % answer.status)
+        return answer.read(1 << 26)
     finally:
         connection.close()
-    if hashlib.sha256(content).hexdigest() != wanted:
-        raise OSError("what came is not the agent this machine was started for")
-    return content
 
 
-def there():
+def report(step, line, code):
+    body = {"instance": configuration["instance"], "credential": configuration["bootstrap_credential"]}
+    body.update(step=step[:200], line=int(line), code=int(code))
+    for pause in (1, 4, 15, 0):
+        try:
+            ask("POST", "/v1/agent/boot-failed", json.dumps(body))
+            return
+        except (OSError, http.client.HTTPException) as error:
+            print("spotd boot: the daemon cannot be told: %s" % error, file=sys.stderr, flush=True)
+            time.sleep(pause)
+
+
+def there(target, wanted):
     try:
         with open(target, "rb") as stream:
             return hashlib.sha256(stream.read()).hexdigest() == wanted
@@ -97,31 +117,80 @@ def there():
         return False
 
 
-pause, said = 0.2, None
-while not there():
-    try:
-        content = fetch()
-    except (OSError, http.client.HTTPException) as error:
-        problem = "%%s: %%s" %% (type(error).__name__, error)
-        if problem != said:
-            said = problem
-            print("spotd boot: the agent cannot be fetched yet: " + problem, file=sys.stderr, flush=True)
-        time.sleep(pause * random.uniform(0.5, 1.0))
-        pause = min(pause * 2, 30.0)
-        continue
-    with open(target + ".new", "wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.replace(target + ".new", target)
+def fetch(target, wanted):
+    pause, said = 0.2, None
+    while not there(target, wanted):
+        try:
+            content = ask("GET", "/agent.pyz?sha256=" + wanted)
+            if hashlib.sha256(content).hexdigest() != wanted:
+                raise OSError("what came is not the agent this machine was started for")
+        except (OSError, http.client.HTTPException) as error:
+            problem = "%s: %s" % (type(error).__name__, error)
+            if problem != said:
+                said = problem
+                print("spotd boot: the agent cannot be fetched yet: " + problem, file=sys.stderr, flush=True)
+            time.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(pause * 2, 30.0)
+            continue
+        with open(target + ".new", "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(target + ".new", target)
+
+
+{"fetch": fetch, "report": report}[mode](*arguments)
 END_OF_PROGRAM
 """
 
+_FETCH = """
+step="fetching the agent"
+"$python" -I "$root/boot.py" fetch "$root/agent.json" "$root/agent.pyz" %s
+"""
+
+#: As a unit of systemd where that runs the machine; under a root of its own (tests, the local provider) as what this script becomes.
+#: KillMode=process: the job belongs to the shim and outlives its agent. At a shutdown the unit is stopped before docker and the network,
+#: because it was started after them (facts/reclaim.md §1.12). Exit codes 2 and 3 will not get better by another start.
 _START = """
 step="starting the agent"
 cd -- "$root"
-exec "$python" "$root/agent.pyz" agent --config "$root/agent.json" --root "$root" \\
-  --power-off "${SPOTD_POWER_OFF:-systemctl poweroff}"
+units="${SPOTD_UNITS:-}"
+if [ -z "$units" ] && [ -z "${SPOTD_ROOT:-}" ] && [ -d /run/systemd/system ]; then
+  units=/etc/systemd/system
+fi
+if [ -z "$units" ]; then
+  exec "$python" "$root/agent.pyz" agent --config "$root/agent.json" --root "$root" \\
+    --power-off "${SPOTD_POWER_OFF:-systemctl poweroff}"
+fi
+step="making the user that the job runs as"
+if ! id -u spotd-job >/dev/null 2>&1; then
+  useradd --system --create-home --shell /bin/bash spotd-job
+fi
+step="starting the agent's unit"
+cat >"$units/spotd-agent.service" <<END_OF_UNIT
+[Unit]
+Description=spotd agent
+After=network-online.target docker.service
+Wants=network-online.target
+
+[Service]
+ExecStart=$python $root/agent.pyz agent --config $root/agent.json --root $root --power-off "systemctl poweroff" --user spotd-job
+WorkingDirectory=$root
+KillMode=process
+TimeoutStopSec=100
+Restart=on-failure
+RestartSec=2
+RestartPreventExitStatus=2 3
+StandardOutput=journal+console
+StandardError=journal+console
+
+[Install]
+WantedBy=multi-user.target
+END_OF_UNIT
+chmod 644 "$units/spotd-agent.service"
+systemctl daemon-reload
+systemctl enable --quiet spotd-agent.service
+systemctl start --no-block spotd-agent.service
 """
 
 
@@ -139,7 +208,7 @@ def user_data(instance_id: str, address: str, certificate_pem: str, credential: 
             "bootstrap_credential": credential,
         }
     )
-    script = _BEGIN + _DIRECTORY + _PYTHON + _CONFIGURATION % configuration + _FETCH % agent_sha256 + _START
+    script = _BEGIN + _DIRECTORY + _PYTHON + _CONFIGURATION % configuration + _PROGRAM + _FETCH % agent_sha256 + _START
     if len(script.encode("ascii")) >= _LIMIT:
         raise ValueError(f"the boot script has {len(script)} characters, more than the {_LIMIT} a cloud takes")
     return script

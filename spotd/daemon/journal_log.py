@@ -17,7 +17,7 @@ _log = logging.getLogger("spotd.journal")
 _WORD = re.compile(r"(?<!^)(?=[A-Z])")
 #: Values that are whole rows: their ids say enough. Hashes of credentials are nobody's business.
 _QUIET = {"at", "job", "instance", "checkpoint", "instances", "notice", "order", "nonce_sha256", "session_sha256"}
-_WARNINGS = (e.AlarmRaised, e.LaunchUnknown, e.TerminateFailed, e.StartFailed, e.NoticeSeen)
+_WARNINGS = (e.AlarmRaised, e.LaunchUnknown, e.TerminateFailed, e.StartFailed, e.BootFailed, e.NoticeSeen)
 
 
 def sentence(event: e.Event) -> str:

@@ -20,6 +20,7 @@ from spotd.config.policy_book import PolicyBook
 from spotd.core.events import PolicyLoaded
 from spotd.core.plan import ProviderFacts
 from spotd.daemon.agent_api import AgentServices, agent_runner, make_agent_app
+from spotd.daemon.agent_builds import AgentBuilds
 from spotd.daemon.agent_zip import AgentZip, build_agent_zip
 from spotd.daemon.boot import user_data
 from spotd.daemon.clock import SystemClock
@@ -66,7 +67,9 @@ class BootScript:
     def __call__(self, request: LaunchRequest) -> str:
         """The script, with the instance's bootstrap credential in it. Never stored, never logged."""
         credential = self.credentials.bootstrap(request.token)
-        return user_data(request.token, self.address, self.tls.certificate_pem, credential, self.agent.sha256)
+        # The build that was stored with the request, so that a call repeated after an upgrade is the same call.
+        sha256 = request.agent_sha256 or self.agent.sha256
+        return user_data(request.token, self.address, self.tls.certificate_pem, credential, sha256)
 
 
 class Daemon:
@@ -86,10 +89,13 @@ class Daemon:
         self._reader = Reader(state / "spotd.db")
         self._book = PolicyBook(config.policies_dir, state / "policies")
         facts = {name: _facts(c) for name, c in self._capabilities.items()}
-        self._engine = Engine(self._store, self._store.load(), facts, self._clock.now())
+        agent = build_agent_zip()
+        world = self._store.load()
+        builds = AgentBuilds(state / "agents")
+        builds.keep(agent, (instance.request.agent_sha256 for instance in world.instances.values()))
+        self._engine = Engine(self._store, world, facts, self._clock.now(), agent.sha256)
         self._sock = bind_as_before(config.agent_api.listen_host, config.agent_api.listen_port, state / "agents.port")
         address = config.agent_api.advertise or "{}:{}".format(*self._sock.getsockname()[:2])
-        agent = build_agent_zip()
         boot = BootScript(credentials, tls, agent, f"https://{address}")
         self._loop = Loop(self._engine, self._providers, boot, self._clock, longest_sleep_s=config.tick_interval.total_seconds())
         self._observers = {name: self._observer(p) for name, p in self._providers.items()}
@@ -101,6 +107,7 @@ class Daemon:
             credentials=credentials,
             store=DirectoryStore(state / "objects", credentials),
             agent_zip=agent,
+            builds=builds,
             policy=lambda name: self._book.policies().get(name),
             capabilities=self._capabilities,
             logs=state / "logs",

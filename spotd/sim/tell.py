@@ -121,6 +121,8 @@ def _agent(event: e.Event, names: Names) -> str | None:  # noqa: PLR0911 - one a
             return f"{names.machine(event.instance_id)} has drained: {saved}, {event.seconds_used:.0f} s used"
         case e.WorkloadExited():
             return f"{names.machine(event.instance_id)}: the job ended with exit code {event.code}"
+        case e.BootFailed():
+            return f"{names.machine(event.instance_id)} did not come up: {event.detail}"
         case e.StartFailed():
             return f"{names.machine(event.instance_id)} could not start the job: {event.phase}: {event.detail}"
         case _:

@@ -25,6 +25,7 @@ from spotd.core.plan import Hold, Snapshot
 from spotd.core.policy import Candidate, Policy, SpotHandlers
 from spotd.core.world import World
 from spotd.daemon.agent_api import AgentServices, make_agent_app
+from spotd.daemon.agent_builds import AgentBuilds
 from spotd.daemon.agent_spec import manifest_key
 from spotd.daemon.agent_zip import AgentZip
 from spotd.daemon.credentials import Credentials
@@ -178,12 +179,14 @@ class Daemon:
     def __enter__(self) -> Self:
         self.store = DirectoryStore(self.directory / "objects", self.credentials)
         self.workdirs = DirectoryStore(self.directory / "workdirs", self.credentials)
+        self.builds = AgentBuilds(self.directory / "agents")
         services = AgentServices(
             recorder=self.recorder,
             clock=self.clock,
             credentials=self.credentials,
             store=self.store,
             agent_zip=AgentZip(b"the agent", "0" * 64),
+            builds=self.builds,
             policy=self.policies.get,
             capabilities={"local": CAPABILITIES},
             logs=self.directory / "logs",

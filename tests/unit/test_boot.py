@@ -41,6 +41,8 @@ class FakeDaemon:
         tls = load_tls(directory / "agents.pem")
         self.certificate = tls.certificate_pem
         self.program = STAND_IN
+        self.wanted = SHA256
+        self.reports: list[dict[str, object]] = []
         self.refusals = 0
         self.asked = 0
         daemon = self
@@ -49,9 +51,15 @@ class FakeDaemon:
             def do_GET(self) -> None:
                 daemon.asked += 1
                 refused = daemon.asked <= daemon.refusals
-                self.send_response(503 if refused else 200 if self.path == "/agent.pyz" else 404)
+                self.send_response(503 if refused else 200 if self.path == f"/agent.pyz?sha256={daemon.wanted}" else 404)
                 self.end_headers()
                 self.wfile.write(b"" if refused else daemon.program)
+
+            def do_POST(self) -> None:
+                daemon.reports.append({"path": self.path, **json.loads(self.rfile.read(int(self.headers["Content-Length"])))})
+                self.send_response(200)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -155,7 +163,7 @@ def test_nothing_outside_the_root_is_touched(machine: Machine, tmp_path: Path) -
     """All that booting leaves is below the machine's root, readable by its owner alone."""
     machine.boot()
     left = {path.relative_to(tmp_path / "machine") for path in (tmp_path / "machine").rglob("*")}
-    assert {str(path) for path in left} == {"user-data", "tmp", "disk", "disk/agent.json", "disk/agent.pyz", "disk/called.json"}
+    assert {str(path) for path in left} == {"user-data", "tmp", "disk", "disk/agent.json", "disk/agent.pyz", "disk/boot.py", "disk/called.json"}
     for path in (machine.root, *machine.root.iterdir()):
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
 
@@ -277,3 +285,43 @@ def test_tls_is_modern(machine: Machine) -> None:
     context.verify_mode = ssl.CERT_NONE
     with socket.create_connection((host, int(port))) as raw, context.wrap_socket(raw) as wrapped:
         assert wrapped.version() in {"TLSv1.2", "TLSv1.3"}
+
+
+def test_a_line_that_fails_is_told_to_the_daemon(machine: Machine) -> None:
+    """A machine that will not come up says which step failed, so that nobody waits for its boot to time out."""
+    (machine.root / "agent.pyz.new").mkdir(parents=True)
+    booted = machine.boot()
+    assert booted.returncode == 1
+    assert "spotd boot: failed while fetching the agent (line " in booted.stderr
+    (report,) = machine.daemon.reports
+    assert (report["path"], report["instance"], report["credential"]) == ("/v1/agent/boot-failed", "i-1", CREDENTIAL)
+    assert (report["step"], report["code"]) == ("fetching the agent", 1)
+    assert CREDENTIAL not in booted.stderr
+
+
+def test_where_systemd_runs_the_machine_the_agent_is_a_unit(machine: Machine, tmp_path: Path) -> None:
+    """It is started as a unit that outlives the script, and the job will run as a user of its own. Booting again changes nothing."""
+    units, tools, done = tmp_path / "units", tmp_path / "tools", tmp_path / "done"
+    units.mkdir()
+    tools.mkdir()
+    for program in ("systemctl", "useradd", "id"):
+        (tools / program).write_text(f'#!/bin/bash\necho {program} "$@" >>{done}\n[ {program} != id ]\n')
+        (tools / program).chmod(0o755)
+    machine.environment |= {"SPOTD_UNITS": str(units), "PATH": f"{tools}:{machine.environment['PATH']}"}
+    for _ in range(2):
+        assert machine.boot().returncode == 0
+    unit = (units / "spotd-agent.service").read_text()
+    root = machine.root
+    command = f'{root}/agent.pyz agent --config {root}/agent.json --root {root} --power-off "systemctl poweroff" --user spotd-job'
+    assert f"{command}\n" in unit
+    assert "KillMode=process\n" in unit
+    said = done.read_text().splitlines()
+    assert said[:5] == [
+        "id -u spotd-job",
+        "useradd --system --create-home --shell /bin/bash spotd-job",
+        "systemctl daemon-reload",
+        "systemctl enable --quiet spotd-agent.service",
+        "systemctl start --no-block spotd-agent.service",
+    ]
+    assert said[5:] == said[:5]
+    assert CREDENTIAL not in unit + done.read_text()

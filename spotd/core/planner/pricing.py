@@ -21,7 +21,7 @@ def follow_prices(snapshot: Snapshot, findings: Findings) -> None:
         offer = snapshot.offers.get(instance.request.offer)
         # The first interval begins at the price its launch was decided upon, which a sweep may have overtaken before the machine ran.
         known_at = instance.requested_at if interval.number == 1 else interval.started_at
-        if offer is None or offer.seen_at <= known_at or offer.price_usd_per_hour == interval.price_usd_per_hour:
+        if offer is None or offer.seen_at < known_at or offer.price_usd_per_hour == interval.price_usd_per_hour:
             continue
         # In force since it was seen, however long it took to learn that the machine runs.
         findings.decide(PriceMoved(max(offer.seen_at, interval.started_at), instance_id, offer.price_usd_per_hour))

@@ -86,7 +86,8 @@ def _overdue(snapshot: Snapshot, instance: Instance, findings: Findings) -> str 
         grace = RECLAIM_GRACE if attempt.drain is None else DRAIN_GRACE
         if findings.passed(attempt.deadline, grace):
             return "its workload did not report that it stopped, long after the deadline"
-    if instance.absent_since is not None and findings.passed(instance.absent_since, LOST_AFTER):
+    # One listing of its first minutes may lack it for no reason but lag; when all since then failed, nothing has shown that it is gone.
+    if instance.absences >= PROOF and instance.absent_since is not None and findings.passed(instance.absent_since, LOST_AFTER):
         if snapshot.silent_for(instance.id) >= LOST_AFTER:
             return "lost: absent from complete listings and silent; asking to end it proves what became of it"
         findings.look_at(snapshot.now - snapshot.silent_for(instance.id) + LOST_AFTER)

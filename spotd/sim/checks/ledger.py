@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left
 from decimal import Decimal
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -137,7 +137,7 @@ class Ledger:
         if self._learned[row.id] == self._settled.get(row.id):
             # That it had ever run was learned with its end: no change of price was followed.
             sweeps = []
-        for when in sweeps[bisect_right(sweeps, self._asked[row.id]) :]:
+        for when in sweeps[bisect_left(sweeps, self._asked[row.id]) :]:
             told = bazaar.price(machine.offer, when)
             if when >= end:
                 # Told after the end, and dated before it by a clock that is off.
@@ -149,9 +149,10 @@ class Ledger:
                 if when > at:
                     total += price * Decimal(str(when - at)) / _HOUR_S
                     at = when
-                # Told before the daemon knew that it ran: what it knew then may have died with it.
-                unknown = Decimal(str(max(self._learned[row.id] - when, 0.0))) / _HOUR_S
-                slack += abs(told - price) * (late + unknown)
+                # Told before the daemon knew that it ran: what it knew then may have died with it, until it is told again.
+                learned = self._learned[row.id]
+                again = next((s for s in sweeps if s >= learned), end) if when < learned else when
+                slack += abs(told - price) * (late + Decimal(str(again - when)) / _HOUR_S)
                 price = told
         total += price * Decimal(str(end - at)) / _HOUR_S
         missing = Decimal(str(max(_MINIMUM_S - (end - begin), 0.0)))

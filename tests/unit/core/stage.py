@@ -9,6 +9,7 @@ from decimal import Decimal
 
 from spotd.core.attempt import Attempt
 from spotd.core.events import Event, JobSubmitted
+from spotd.core.instance import Instance
 from spotd.core.job import Job, JobSpec
 from spotd.core.offer import Market, Offer, OfferKey
 from spotd.core.plan import Effect, ProviderFacts, subject
@@ -49,6 +50,8 @@ class Ledger:
     broken: bool = False
     #: By number, as last written: what is over leaves the engine's memory.
     attempts: dict[int, Attempt] = field(default_factory=dict)
+    #: By id, likewise.
+    instances: dict[str, Instance] = field(default_factory=dict)
 
     def load(self) -> World:
         """Nothing is loaded on this stage."""
@@ -60,6 +63,7 @@ class Ledger:
             raise OSError("disk full")
         self.events += events
         self.attempts.update((attempt.number, attempt) for attempt in changes.attempts)
+        self.instances.update((instance.id, instance) for instance in changes.instances)
 
     def close(self) -> None:
         """Nothing to release."""

@@ -484,6 +484,15 @@ def test_a_young_instance_under_notice_is_left_to_the_provider() -> None:
     assert "TerminateRequested" in overdue
 
 
+def test_a_price_that_was_told_in_the_moment_of_the_request_is_taken() -> None:
+    """Simulation seed 33086: a sweep overtook a launch within the same instant, and the old price was kept until the next sweep."""
+    stage = Stage()
+    stage.submit()
+    stage.price(default_prices() | {offer_key("east"): "0.75"})
+    first = _running(stage)
+    assert stage.engine.world.intervals[first].price_usd_per_hour == Decimal("0.75")
+
+
 def test_the_ledger_follows_the_price() -> None:
     """When the price of a live spot instance moves, one interval ends and the next begins at the new price."""
     stage = Stage()

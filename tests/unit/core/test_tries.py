@@ -162,6 +162,23 @@ def test_an_agent_that_called_once_and_was_never_seen_is_settled_when_nothing_is
     assert stage.now - spoke > timedelta(minutes=10), "while it may still be alive nothing is concluded"
 
 
+def test_one_listing_that_lacked_a_young_machine_does_not_make_it_lost() -> None:
+    """Simulation seed 21745: the first listing lagged, all later ones failed, the agent was cut off, and a healthy job was ended for it."""
+    stage = Stage()
+    stage.submit()
+    effect = _pop(stage, Launch)
+    token, region = effect.request.token, effect.request.offer.region
+    stage.step(lambda at: LaunchSucceeded(at, token, "i-1", at), done=[effect])
+    stage.step(lambda at: Listed(at, at, "cloud", region, ()))
+    stage.step(lambda at: AgentReady(at, token, None, None, 1.0, 0.0, 0.0))
+    stage.step(lambda at: WorkloadStarted(at, token))
+    stage.step(after=3600)
+    assert _instance(stage, token).terminate_requested_at is None
+    for _ in range(2):
+        stage.step(lambda at: Listed(at, at, "cloud", region, ()), after=30)
+    assert _instance(stage, token).terminate_because.startswith("lost")
+
+
 def test_an_end_by_hand_that_is_first_seen_under_way_is_external() -> None:
     """Simulation seed 480: we asked at once for the end of what somebody else was ending, and then took its end for our own doing."""
     stage = Stage()

@@ -139,3 +139,18 @@ def test_a_reclaim_counts_for_an_attempt_that_was_not_needed_any_more() -> None:
     stage.step(lambda at: Listed(at, at, "cloud", offer.region, (row,)))
     first = stage.ledger.attempts[1]
     assert (first.reason, first.preempted_at is not None) == (EndReason.NOT_NEEDED, True)
+
+
+@pytest.mark.parametrize(("left", "by"), [(timedelta(0), EndedBy.UNKNOWN), (timedelta(seconds=1), EndedBy.MAINTENANCE)])
+def test_a_limit_that_strikes_before_announced_maintenance_is_not_that(left: timedelta, by: EndedBy) -> None:
+    """Simulation seed 27444: ended by the limit it was launched with, three seconds before the maintenance it was warned of."""
+    stage = Stage()
+    stage.submit()
+    token = _running(stage)
+    instance = stage.engine.world.instances[token]
+    ended = instance.request.expires_at - left
+    stage.step(lambda at: NoticeSeen(at, token, Notice(NoticeKind.MAINTENANCE, NoticeSource.IMDS, at, ended + timedelta(seconds=3))))
+    offer = instance.request.offer
+    row = ObservedInstance(f"i-{token[:8]}", token, offer.region, offer.zone, ObservedState.GONE, stage.now, ended, EndedBy.UNKNOWN, "Limit")
+    stage.step(lambda at: Listed(at, at, "cloud", offer.region, (row,)))
+    assert stage.ledger.instances[token].ended_by is by
