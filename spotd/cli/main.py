@@ -11,6 +11,7 @@ import spotd
 from spotd.cli import cancel, daemon, demo, events, explain, fake_aws, jobs, logs, offers, policy, prices, run, savings, show, sim, status, submit
 from spotd.cli.failure import INTERRUPTED, Failure
 from spotd.cli.output import plain, print_json
+from spotd.cli.plugins import add_doctor, add_plugins, add_selftest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,8 +30,8 @@ Start here:
 """
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+def build_parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """The whole command line; `argv` tells which verbs of providers may be wanted, which are loaded only then."""
     parser = argparse.ArgumentParser(
         prog="spotd",
         description="Keeps resumable training jobs running on the cheapest capacity that will hold, and proves what it saved.",
@@ -42,17 +43,21 @@ def build_parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True)
     for module in _VERBS:
         module.add(verbs)
+    add_doctor(verbs, argv)
+    add_selftest(verbs, argv)
+    add_plugins(verbs, argv, frozenset(verbs.choices))
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; the exit code."""
-    arguments = build_parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
     try:
+        arguments = build_parser(words).parse_args(words)
         code: int = arguments.execute(arguments)
         sys.stdout.flush()
     except Failure as failure:
-        return _failed(failure, as_json=getattr(arguments, "json", False))
+        return _failed(failure, as_json="--json" in words)
     except BrokenPipeError:
         # Whoever read us has enough (`| head`). Python would complain once more at exit, so what is left goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
