@@ -180,7 +180,10 @@ class AlreadyExists(Exception):
 
 
 class ObjectStore(Protocol):
-    """Where checkpoints live. Keys are relative paths of printable ASCII. `KeyError` when an object is absent."""
+    """Where checkpoints live. Keys are relative paths of printable ASCII (`core.object_key`). `KeyError` when an object is absent.
+
+    A cloud's store raises ProviderError for everything else that goes wrong, as providers do, and makes no second attempt.
+    """
 
     def put(self, key: str, body: bytes, *, create_only: bool = False) -> None:
         """Write a small object whole. With `create_only`, AlreadyExists when there is one."""
@@ -197,8 +200,12 @@ class ObjectStore(Protocol):
     def delete(self, key: str) -> None:
         """Remove it; absent is success."""
 
-    def sign(self, method: str, key: str, expires_at: datetime) -> str:
-        """A URL with which a holder may do `method` (GET, HEAD, PUT) on exactly this object until then. Begins with `/`: served by the daemon."""
+    def sign(self, method: str, key: str, expires_at: datetime, *, create_only: bool = False) -> str:
+        """A URL with which a holder may do `method` (GET, HEAD, PUT) on exactly this object until then, or until the credentials that sign end.
+
+        With `create_only` a PUT never replaces: its holder must send `If-None-Match: *`, and nothing is written where there is an object.
+        Begins with `/` where the daemon serves it, and is an absolute address otherwise.
+        """
 
 
 class Store(Protocol):

@@ -23,6 +23,7 @@ from aiohttp import web
 
 from spotd.core import events as e
 from spotd.core.directive import Directive, directive, wire_kind
+from spotd.core.errors import ProviderError
 from spotd.core.instance import Instance, InstanceState
 from spotd.core.policy import Policy
 from spotd.daemon import agent_messages as m
@@ -203,7 +204,7 @@ class AgentApi:
         if policy is None or capabilities is None:
             raise unavailable("The job's policy or provider is not loaded at the moment.")
         found = (world, instance, job, attempt, policy, capabilities, now)
-        return await self._in_store(lambda: self._addresses.spec(*found)), policy.replace_when_unreachable
+        return await self._signed(lambda: self._addresses.spec(*found)), policy.replace_when_unreachable
 
     # Sync -----------------------------------------------------------------------------------------------------------------
 
@@ -270,7 +271,7 @@ class AgentApi:
         except KeyError:
             return False
         except Exception as error:  # noqa: BLE001 - whatever a store raises, its meaning is: not known now
-            _log.warning("the store does not say whether %s exists: %s", key, type(error).__name__)
+            _log.warning("the store does not say whether %s exists: %s", key, _reason(error))
             return None
         return info.sha256 is None or info.sha256 == message.manifest_sha256
 
@@ -299,7 +300,7 @@ class AgentApi:
             # It may have waited while the old attempt made its last checkpoint, which the specification could not name yet.
             await self._find_unheard(instance)
             heard = self._recorder.world
-            answer["resume"] = await self._in_store(lambda: self._addresses.resume(heard, instance.job_id, now))
+            answer["resume"] = await self._signed(lambda: self._addresses.resume(heard, instance.job_id, now))
         return answer
 
     async def _find_unheard(self, instance: Instance) -> None:
@@ -310,7 +311,7 @@ class AgentApi:
         try:
             found = await self._in_store(lambda: unheard(self._services.store, world, job, now))
         except Exception as error:
-            _log.warning("the store does not say which checkpoints of job %s exist: %s", job, type(error).__name__)
+            _log.warning("the store does not say which checkpoints of job %s exist: %s", job, _reason(error))
             raise unavailable("The checkpoint store does not answer at the moment.") from error
         if found:
             await self._record(found)
@@ -328,7 +329,12 @@ class AgentApi:
             return given[2]
         for other in [name for name, (_, since, _) in self._given.items() if began - since >= _ADDRESSES_KEPT_S]:
             del self._given[other]
-        uploads = await self._in_store(lambda: self._addresses.uploads(instance, sequence, objects, now))
+        try:
+            async with asyncio.timeout(_STORE_PATIENCE_S):
+                uploads = await self._in_store(lambda: self._addresses.uploads(instance, sequence, objects, now))
+        except Exception as error:  # noqa: BLE001 - the agent keeps those it has, and what else it is told (a drain!) must not wait for a store
+            _log.warning("no addresses for checkpoints of job %s can be signed: %s", instance.job_id, _reason(error))
+            return []
         self._given[instance.id] = (asked, began, uploads)
         return uploads
 
@@ -359,8 +365,10 @@ class AgentApi:
         world, now = self._recorder.world, self._clock.now()
         if all(c.id != body.checkpoint for c in world.checkpoints.get(caller.job_id, ())):
             raise not_found()
-        urls = await self._in_store(lambda: self._addresses.reading(caller.job_id, body.checkpoint, body.objects, now))
-        return web.json_response({"objects": urls})
+        asked = (caller.job_id, body.checkpoint)
+        urls = await self._signed(lambda: self._addresses.reading(*asked, body.objects, now))
+        manifest = await self._signed(lambda: self._addresses.manifest(*asked, now))
+        return web.json_response({"objects": urls, "manifest": manifest})
 
     # What the handlers share ----------------------------------------------------------------------------------------------
 
@@ -388,11 +396,24 @@ class AgentApi:
             _log.exception("%d events of an agent could not be recorded", len(events))
             raise unavailable("Nothing can be recorded at the moment.") from error
 
+    async def _signed(self, function: Callable[[], _Result]) -> _Result:
+        """What a store signs. Raises a Problem, for a later try, while it cannot."""
+        try:
+            return await self._in_store(function)
+        except ProviderError as error:
+            _log.warning("the checkpoint store cannot sign: %s", error)
+            raise unavailable("The checkpoint store cannot be used at the moment.") from error
+
     async def _in_store(self, function: Callable[[], _Result]) -> _Result:
         return await asyncio.get_running_loop().run_in_executor(self._threads.store, function)
 
     async def _on_disk(self, function: Callable[[], _Result]) -> _Result:
         return await asyncio.get_running_loop().run_in_executor(self._threads.disk, function)
+
+
+def _reason(error: Exception) -> str:
+    """For the log. A provider's error is made for it; of any other only the kind is known to hold no address and no credential."""
+    return str(error) if isinstance(error, ProviderError) else type(error).__name__
 
 
 def _for_a_ghost(order: Directive, instance: Instance) -> Directive:

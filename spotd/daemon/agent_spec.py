@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 from spotd.core.attempt import Attempt
 from spotd.core.instance import Instance
@@ -77,7 +78,7 @@ class AgentAddresses:
                     "checkpoint": name,
                     "sequence": sequence,
                     "objects": [self._store.sign("PUT", key, now + _VALID) for key in keys],
-                    "manifest": self._store.sign("PUT", manifest_key(instance.job_id, name), now + _VALID),
+                    "manifest": self._store.sign("PUT", manifest_key(instance.job_id, name), now + _VALID, create_only=True),
                 }
             )
         return found
@@ -85,6 +86,19 @@ class AgentAddresses:
     def reading(self, job_id: str, checkpoint: str, numbers: Iterable[int], now: datetime) -> dict[str, str]:
         """Where objects of a committed checkpoint can be read."""
         return {str(number): self._store.sign("GET", object_key(job_id, checkpoint, number), now + _VALID) for number in numbers}
+
+    def manifest(self, job_id: str, checkpoint: str, now: datetime) -> str:
+        """Where the manifest of a committed checkpoint can be read."""
+        return self._store.sign("GET", manifest_key(job_id, checkpoint), now + _VALID)
+
+    def insecure_store(self, now: datetime) -> str | None:
+        """The one origin that agents are to reach without TLS: that of a store which ops configured so; None for every other store.
+
+        Told by the daemon and not guessed from an address: an agent must not be led to send a checkpoint in the clear by whoever gets an
+        address of plain http into its hands.
+        """
+        parts = urlsplit(self._store.sign("GET", object_key("none", checkpoint_name(0, 0), 0), now + _VALID))
+        return f"http://{parts.netloc}" if parts.scheme == "http" else None
 
     def workdir(self, sha256: str, now: datetime) -> str:
         """Where the archive of a working directory can be read."""
@@ -120,6 +134,7 @@ class AgentAddresses:
             "checkpoint_dir": job.spec.checkpoint_dir,
             "resume": resume,
             "resume_required": bool(resume),
+            "insecure_store": self.insecure_store(now),
             "watch": capabilities.metadata.value,
             "poll_s": capabilities.metadata_poll.total_seconds(),
             "heartbeat_s": capabilities.heartbeat.total_seconds(),

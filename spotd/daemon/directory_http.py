@@ -15,9 +15,10 @@ from typing import IO, Any, TypeVar
 
 from aiohttp import web
 
+from spotd.core.object_key import InvalidKey, check_key
 from spotd.daemon.agent_errors import Problem, not_found, too_large, unauthorized
 from spotd.daemon.credentials import Credentials
-from spotd.daemon.directory_store import DirectoryStore, Incoming, InvalidKey, check_key
+from spotd.daemon.directory_store import CREATE, DirectoryStore, Incoming
 from spotd.daemon.http_body import body_pieces
 from spotd.ports import AlreadyExists, Clock
 
@@ -47,7 +48,7 @@ class ObjectsOverHttp:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """GET, HEAD or PUT an object."""
-        key = self._authorized(request)
+        method, key = self._authorized(request)
         prefix, _, rest = key.partition("/")
         store = self._stores.get(prefix) if rest else None
         if store is not None:
@@ -57,11 +58,11 @@ class ObjectsOverHttp:
         if store is None:
             raise not_found()
         verbs: dict[str, Callable[[web.Request, DirectoryStore, str], Awaitable[web.StreamResponse]]]
-        verbs = {"GET": self._get, "HEAD": self._head, "PUT": self._put}
-        return await verbs[request.method](request, store, key)
+        verbs = {"GET": self._get, "HEAD": self._head, "PUT": self._put, CREATE: self._create}
+        return await verbs[method](request, store, key)
 
-    def _authorized(self, request: web.Request) -> str:
-        """The key, once the signature was found good for it."""
+    def _authorized(self, request: web.Request) -> tuple[str, str]:
+        """What may be done with which key, once the signature was found good for it."""
         try:
             key = check_key(request.match_info["key"])
             (method,) = request.query.getall("method")
@@ -71,9 +72,10 @@ class ObjectsOverHttp:
         except (InvalidKey, KeyError, ValueError):
             raise unauthorized() from None
         good = self._credentials.is_signature(method, key, until, signature)
-        if not good or method != request.method or until <= self._clock.now().timestamp():
+        asked = "PUT" if method == CREATE else method
+        if not good or asked != request.method or until <= self._clock.now().timestamp():
             raise unauthorized()
-        return key
+        return method, key
 
     async def _head(self, _request: web.Request, store: DirectoryStore, key: str) -> web.Response:
         try:
@@ -109,6 +111,13 @@ class ObjectsOverHttp:
 
     async def _put(self, request: web.Request, store: DirectoryStore, key: str) -> web.Response:
         create_only = request.headers.get("If-None-Match", "").strip() == "*"
+        return await self._write(request, store, key, create_only=create_only)
+
+    async def _create(self, request: web.Request, store: DirectoryStore, key: str) -> web.Response:
+        """As the address says, whatever the headers say."""
+        return await self._write(request, store, key, create_only=True)
+
+    async def _write(self, request: web.Request, store: DirectoryStore, key: str, *, create_only: bool) -> web.Response:
         if request.content_length is not None and request.content_length > self._limit:
             raise too_large(self._limit)
         if create_only and await self._exists(store, key):

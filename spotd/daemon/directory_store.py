@@ -17,36 +17,25 @@ from pathlib import Path
 from typing import IO, Self
 from urllib.parse import quote
 
+from spotd.core.object_key import check_key
 from spotd.daemon.credentials import Credentials
 from spotd.daemon.private_file import sync_directory
 from spotd.ports import AlreadyExists, ObjectInfo
 
 _INCOMING = ".incoming"
-_KEY_LIMIT = 1024  # characters; as S3
-_NAME_LIMIT = 255  # of one segment; as file systems
 #: Up to here `head` reads an object to tell its sha256: manifests yes, weights no.
 _CHEAP = 4 << 20
 #: How often a directory may vanish under a writer: `delete` prunes empty ones.
 _RACES = 16
+#: What stands as the method of an address that writes and never replaces: part of what is signed, so its holder cannot leave it out.
+CREATE = "CREATE"
 
 
-class InvalidKey(ValueError):
-    """Not the key of an object."""
-
-
-def check_key(key: str) -> str:
-    """The key, if it is one: segments of printable ASCII, none empty, none beginning with a dot. Raises InvalidKey."""
-    segments = key.split("/")
-    printable = all(" " <= character <= "~" for character in key) and "\\" not in key
-    named = all(segment and not segment.startswith(".") and len(segment) <= _NAME_LIMIT for segment in segments)
-    if not printable or not named or len(key) > _KEY_LIMIT:
-        raise InvalidKey("a key is a relative path of printable ASCII whose segments do not begin with a dot")
-    return key
-
-
-def signed_path(credentials: Credentials, method: str, key: str, expires_at: datetime) -> str:
+def signed_path(credentials: Credentials, method: str, key: str, expires_at: datetime, *, create_only: bool = False) -> str:
     """The path and query under which the daemon serves an object to whoever holds them (docs/agent-protocol.md)."""
     expires = int(expires_at.timestamp())
+    if create_only:
+        method = CREATE
     signature = credentials.signature(method, check_key(key), expires)
     return f"/o/{quote(key)}?expires={expires}&method={method}&signature={signature}"
 
@@ -117,9 +106,9 @@ class DirectoryStore:
             with contextlib.suppress(FileNotFoundError):
                 sync_directory(left)
 
-    def sign(self, method: str, key: str, expires_at: datetime) -> str:
+    def sign(self, method: str, key: str, expires_at: datetime, *, create_only: bool = False) -> str:
         """A URL with which a holder may do `method` on exactly this object until then: a path of the daemon."""
-        return signed_path(self._credentials, method, key, expires_at)
+        return signed_path(self._credentials, method, key, expires_at, create_only=create_only)
 
     def _path(self, key: str) -> Path:
         return self._root / check_key(key)

@@ -75,6 +75,8 @@ def _agent(options: argparse.Namespace) -> int:
         return EXIT_USAGE
     if session is None:
         return 0
+    if session[1].insecure_store is not None:
+        web.allow_plain(session[1].insecure_store)
     journal = new_journal(places, clock)
     agent = Agent(web, session[0], session[1], places, journal, clock, config.instance, Power(options.power_off, clock))
     signal.signal(signal.SIGTERM, lambda *_: agent.terminate())

@@ -19,6 +19,9 @@ from spotd.node.spec import Resume
 from spotd.node.web import Refused, Web, WebError
 
 _MANIFEST_LIMIT = 64 << 20
+_DENIED = (400, 401, 403)  # an address that has expired, most likely
+# What says nothing about a checkpoint: it may verify once the store lets us have it. It is asked for as long as a store that does not answer.
+_NOT_NOW = (401, 403, 408, 409, 429)
 _TRIES = 3  # for content that is wrong: a cut transfer is right the next time (facts/reclaim.md §5, 79), a broken object is not
 _SIGN_BATCH = 200
 _PARALLEL = 4
@@ -53,6 +56,7 @@ class Restorer:
         self._staging = directory.rstrip("/") + ".spotd-restore"
         self._clock = clock
         self._cancel = cancel
+        self._renewed: dict[str, str] = {}  # addresses of manifests, by checkpoint
 
     def newest(self, resume: tuple[Resume, ...]) -> Restored:
         """Try *resume* from its first on. Raises Cancelled, and OSError where this machine's disk is at fault."""
@@ -87,7 +91,12 @@ class Restorer:
         return manifest
 
     def _checked_manifest(self, entry: Resume) -> bytes:
-        data = self._web.read(entry.manifest_url, _MANIFEST_LIMIT)
+        try:
+            data = self._web.read(self._renewed.get(entry.checkpoint, entry.manifest_url), _MANIFEST_LIMIT)
+        except Refused as error:
+            if error.status in _DENIED:
+                self._renew(entry)
+            raise
         if hashlib.sha256(data).hexdigest() != entry.manifest_sha256:
             raise Broken("its manifest's sha256 is wrong")
         return data
@@ -102,12 +111,26 @@ class Restorer:
                 urls = self._persist(lambda batch=batch: self._sign(entry, batch))
                 list(pool.map(lambda file, urls=urls: self._file(entry, file, urls), batch))
 
+    def _renew(self, entry: Resume) -> None:
+        """Ask for a new address of the manifest: that of a specification kept on disk, or of a long wait, is old."""
+        url = self._signed(entry, []).get("manifest")
+        if isinstance(url, str):
+            self._renewed[entry.checkpoint] = url
+
     def _sign(self, entry: Resume, wanted: list[dict[str, Any]]) -> dict[str, str]:
-        request = {"checkpoint": entry.checkpoint, "objects": sorted({file["object"] for file in wanted})}
-        urls = self._web.call("/v1/agent/sign", request, session=self._session).get("objects")
+        urls = self._signed(entry, wanted).get("objects")
         if not isinstance(urls, dict):
             raise WebError("no addresses came back")
         return urls
+
+    def _signed(self, entry: Resume, wanted: list[dict[str, Any]]) -> dict[str, Any]:
+        request = {"checkpoint": entry.checkpoint, "objects": sorted({file["object"] for file in wanted})}
+        try:
+            return self._web.call("/v1/agent/sign", request, session=self._session)
+        except Refused as error:
+            if error.status < 500:
+                raise Broken(f"the daemon gives no addresses: {error}") from error
+            raise
 
     def _file(self, entry: Resume, file: dict[str, Any], urls: dict[str, str]) -> None:
         path = os.path.join(self._staging, file["path"])
@@ -120,7 +143,7 @@ class Restorer:
             try:
                 found = self._web.fetch(url, path, cancel=self._cancel)
             except Refused as error:
-                if error.status in (401, 403):
+                if error.status in _DENIED:
                     urls.update(self._sign(entry, [file]))
                 raise
             if found != (file["size"], file.get("sha256")):
@@ -130,7 +153,7 @@ class Restorer:
         os.chmod(path, int(file.get("mode", 0o600)) & 0o777 | 0o400)
 
     def _persist(self, attempt: Any) -> Any:
-        """Call *attempt* until it succeeds: for ever while nobody answers, a few times while the content is wrong or refused."""
+        """Call *attempt* until it succeeds: for ever while nobody answers or lets us in, a few times while the content is wrong."""
         backoff = Backoff()
         wrong = 0
         while True:
@@ -141,9 +164,8 @@ class Restorer:
                 wrong += 1
             except WebError as error:
                 problem = Broken(str(error))
-                wrong += isinstance(error, Refused) and error.status < 500
-                if isinstance(error, Refused) and error.status == 404:
-                    wrong = _TRIES
+                if isinstance(error, Refused) and error.status < 500 and error.status not in _NOT_NOW and error.code != "NoSuchBucket":
+                    wrong = _TRIES if error.status == 404 else wrong + 1
             if wrong >= _TRIES:
                 raise problem
             if self._cancel.is_set() or self._clock.wait(self._cancel, backoff.failed()):

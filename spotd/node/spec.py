@@ -53,6 +53,7 @@ class Spec:
     checkpoint_dir: str | None
     resume: tuple[Resume, ...]
     resume_required: bool
+    insecure_store: str | None
     watch: str
     poll_s: float
     heartbeat_s: float
@@ -84,6 +85,7 @@ class Spec:
             checkpoint_dir=_optional_text(raw, "checkpoint_dir"),
             resume=resume_entries(raw.get("resume") or ()),
             resume_required=bool(raw.get("resume_required")),
+            insecure_store=_optional_text(raw, "insecure_store"),
             watch=_text(raw, "watch") if raw.get("watch") is not None else "none",
             poll_s=max(0.05, _number(raw, "poll_s", 2.0)),
             heartbeat_s=max(0.05, _number(raw, "heartbeat_s", 10.0)),

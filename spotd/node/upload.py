@@ -44,6 +44,10 @@ class _Changed(Exception):
     """A file is not what it was when the candidate was found complete, or cannot be read."""
 
 
+class _TooLarge(Exception):
+    """A file is larger than the store takes an object."""
+
+
 class _NoTime(Exception):
     """Given up before the store answered."""
 
@@ -124,11 +128,17 @@ class Uploader:
                 self.problem = f"checkpoint {candidate.name or ''} changed while it was read: files came or went"
                 return Result.CHANGED
             return self._manifest(candidate, None if name == "." else name, found, sums, target, begun)
-        except (_Changed, OSError) as error:
-            self.problem = f"checkpoint {candidate.name or ''} changed while it was read: {error}"
-            return Result.LATER if isinstance(error, WebError) else Result.CHANGED
-        except _NoTime:
+        except (_Changed, OSError, _TooLarge, _NoTime) as error:
+            return self._given_up(candidate, error)
+
+    def _given_up(self, candidate: Candidate, error: Exception) -> Result:
+        if isinstance(error, _NoTime):
             return Result.LATER
+        if isinstance(error, _TooLarge):
+            self.problem = f"checkpoint {candidate.name or ''} cannot be stored: {error}"
+            return Result.UNFIT
+        self.problem = f"checkpoint {candidate.name or ''} changed while it was read: {error}"
+        return Result.LATER if isinstance(error, WebError) else Result.CHANGED
 
     def _out_of_time(self) -> bool:
         return self.give_up_at is not None and self._clock.monotonic() >= self.give_up_at
@@ -180,17 +190,19 @@ class Uploader:
                 return digest.hexdigest()
             except WebError as error:
                 self.problem = f"object {number}: {error}"
-                fresh = self._refreshed(error, target.sequence)
+                if isinstance(error, Refused) and (error.status == 413 or error.code == "EntityTooLarge"):
+                    raise _TooLarge(f"{entry.path} has {entry.size} bytes, more than the store takes in one object") from error
+                self._renew(error)
+                # Also where no answer said so: a store that refuses an address may break off before its refusal was read.
+                fresh = self._targets.exactly(target.sequence)
                 if fresh is not None and number < len(fresh.objects):
                     target = fresh
                 self._clock.wait(stop, backoff.failed())
 
-    def _refreshed(self, error: WebError, sequence: int) -> Target | None:
-        """Where a store refused the signature (expired, most likely), ask for new addresses; those in hand by now."""
-        if not isinstance(error, Refused) or error.status not in (400, 401, 403):
-            return None
-        self._ask()
-        return self._targets.exactly(sequence)
+    def _renew(self, error: WebError) -> None:
+        """Where a store refused the signature (expired, most likely), ask for new addresses."""
+        if isinstance(error, Refused) and error.status in (400, 401, 403):
+            self._ask()
 
     def _manifest(self, candidate: Candidate, name: str | None, found: tree.Tree, sums: list[str], target: Target, begun: float) -> Result:
         manifest: dict[str, Any] = {
@@ -271,8 +283,12 @@ class Uploader:
                 if error.status == 412:
                     (self._committed if record["sends"] > 1 else self._burn)(record)
                     return
+                if error.status < 500:
+                    # It was not stored: 409, say, is S3's for a write at the same moment (try again), 403 an address that has expired.
+                    record = {**record, "sends": record["sends"] - 1}
+                    self._journal.put(manifest=record)
                 self.problem = f"manifest: {error}"
-                self._refreshed(error, record["sequence"])
+                self._renew(error)
             except WebError as error:
                 self.problem = f"manifest: {error}"
             self._clock.wait(never, backoff.failed())

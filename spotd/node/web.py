@@ -1,12 +1,18 @@
-"""HTTP for the agent: the daemon by its pinned certificate, stores by plain https. No proxies, no redirects, every wait bounded."""
+"""HTTP for the agent: the daemon by its pinned certificate, stores by plain https. No proxies, no redirects, every wait bounded.
+
+Plain http is spoken to one place only: a store of which the daemon says that ops chose to have it so.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import hmac
+import html
 import http.client
 import json
+import os
+import re
 import ssl
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,6 +21,14 @@ from urllib.parse import urlsplit
 
 _ANSWER_LIMIT = 64 << 20  # bytes of a JSON answer; signed addresses for thousands of files come in one
 _CHUNK = 256 << 10
+# Where systems keep their authorities. Asked for only by a Python that was built for another system and finds none where it looks.
+_BUNDLES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
 
 
 class WebError(OSError):
@@ -24,11 +38,12 @@ class WebError(OSError):
 class Refused(WebError):
     """An answer came, and it was not the one hoped for."""
 
-    def __init__(self, status: int, message: str, body: bytes = b"") -> None:
-        """*message* is the server's sentence, *body* its whole answer."""
-        super().__init__(f"HTTP {status}: {message}")
+    def __init__(self, status: int, message: str, body: bytes = b"", code: str = "") -> None:
+        """*message* is the server's sentence, *body* its whole answer, *code* the word an object store has for it."""
+        super().__init__(f"HTTP {status}: {code + ': ' if code else ''}{message}")
         self.status = status
         self.body = body
+        self.code = code
 
 
 class _PinnedConnection(http.client.HTTPSConnection):
@@ -52,7 +67,7 @@ class _PinnedConnection(http.client.HTTPSConnection):
 
 
 class Web:
-    """Requests to the daemon (addresses that begin with ``/``, or with the daemon's own address) and to object stores."""
+    """Requests to the daemon (addresses that begin with ``/``, or with the daemon's own address) and to object stores. Thread-safe."""
 
     def __init__(self, address: str, certificate: str) -> None:
         """*certificate* is PEM. Raises ValueError when it or the address is unusable."""
@@ -62,6 +77,14 @@ class Web:
         if parts.scheme != "https" or not parts.hostname:
             raise ValueError(f"address: {address!r} is not https://host:port")
         self._daemon = (parts.hostname, parts.port)
+        self._plain: tuple[str, int | None] | None = None
+        self._authorities: ssl.SSLContext | None = None
+
+    def allow_plain(self, origin: str) -> None:
+        """Take addresses of *origin*, ``http://host:port``, as well."""
+        parts = urlsplit(origin)
+        if parts.scheme == "http" and parts.hostname:
+            self._plain = (parts.hostname, parts.port)
 
     def _connection(self, url: str, timeout: float) -> tuple[http.client.HTTPConnection, str]:
         parts = urlsplit(self._address + url if url.startswith("/") else url)
@@ -70,7 +93,11 @@ class Web:
         if parts.scheme == "https" and (host, parts.port) == self._daemon:
             return _PinnedConnection(host, parts.port, timeout, self._certificate), path
         if parts.scheme == "https":
-            return http.client.HTTPSConnection(host, parts.port, timeout=timeout, context=ssl.create_default_context()), path
+            if self._authorities is None:
+                self._authorities = _authorities()
+            return http.client.HTTPSConnection(host, parts.port, timeout=timeout, context=self._authorities), path
+        if parts.scheme == "http" and (host, parts.port) == self._plain:
+            return http.client.HTTPConnection(host, parts.port, timeout=timeout), path
         raise WebError(f"not an address to talk to: {parts.scheme}://{host}")
 
     @contextlib.contextmanager
@@ -87,15 +114,15 @@ class Web:
         connection, path = self._connection(url, timeout)
         with contextlib.closing(connection):
             try:
-                connection.request(method, path, body=body, headers=dict(headers or {}))
-                answer = connection.getresponse()
+                answer = _exchange(connection, method, path, body, dict(headers or {}))
                 refusal = b"" if 200 <= answer.status < 300 else answer.read(_CHUNK)
             except WebError:
                 raise
             except (http.client.HTTPException, OSError, UnicodeError) as error:
                 raise WebError(f"{type(error).__name__}: {error}") from error
             if not 200 <= answer.status < 300:
-                raise Refused(answer.status, _sentence(refusal, answer.reason), refusal)
+                code, sentence = _said(refusal, answer.reason)
+                raise Refused(answer.status, sentence, refusal, code)
             yield answer
 
     def call(self, url: str, message: Mapping[str, Any], *, session: str | None = None, timeout: float = 20.0) -> dict[str, Any]:
@@ -153,8 +180,47 @@ def _read(answer: http.client.HTTPResponse, size: int) -> bytes:
         raise WebError(f"{type(error).__name__}: {error}") from error
 
 
-def _sentence(body: bytes, otherwise: str) -> str:
+def _exchange(
+    connection: http.client.HTTPConnection, method: str, path: str, body: bytes | Iterable[bytes] | None, headers: dict[str, str]
+) -> http.client.HTTPResponse:
+    """Send, and return the answer, also one that came before everything was sent: a store that refuses an upload reads no further."""
+    # Apart from the rest: nothing may be read from somebody of whom it is not known yet who he is.
+    connection.connect()
     try:
-        return str(json.loads(body)["error"]["message"])[:500]
+        connection.request(method, path, body=body, headers=headers)
+    except (BrokenPipeError, ConnectionResetError, ssl.SSLEOFError) as error:
+        try:
+            return connection.getresponse()
+        except (http.client.HTTPException, OSError):
+            raise error from None
+    return connection.getresponse()
+
+
+def _authorities() -> ssl.SSLContext:
+    """Whom the system trusts."""
+    context = ssl.create_default_context()
+    paths = ssl.get_default_verify_paths()
+    if not (paths.cafile or paths.capath):
+        for bundle in _BUNDLES:
+            if os.path.exists(bundle):
+                context.load_verify_locations(bundle)
+                break
+    return context
+
+
+def _said(body: bytes, otherwise: str) -> tuple[str, str]:
+    """What a refusal says of itself: the code of an object store's (XML), and the sentence."""
+    if body.lstrip()[:1] == b"<":
+        text = body.decode("utf-8", "replace")
+        code, sentence = _element(text, "Code", 100), _element(text, "Message", 200)
+        return code, sentence or otherwise
+    try:
+        return "", str(json.loads(body)["error"]["message"])[:500]
     except (ValueError, KeyError, TypeError):
-        return otherwise
+        return "", otherwise
+
+
+def _element(text: str, name: str, limit: int) -> str:
+    """Return the text of an element. Not by a parser: there are documents that keep one busy for ever."""
+    found = re.search(f"<{name}>([^<]*)</{name}>", text)
+    return "" if found is None else html.unescape(" ".join(found[1].split()))[:limit]

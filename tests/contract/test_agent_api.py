@@ -45,6 +45,7 @@ def test_bootstrap_gives_session_and_specification(daemon: Daemon) -> None:
         "checkpoint_dir": "ckpt",
         "resume": [],
         "resume_required": False,
+        "insecure_store": None,
         "watch": "imds",
         "poll_s": 2.0,
         "heartbeat_s": 10.0,

@@ -55,6 +55,18 @@ def test_objects_may_be_replaced_unless_create_only(daemon: Daemon) -> None:
     assert daemon.store.get(KEY) == b"3"
 
 
+def test_an_address_for_creating_never_replaces(daemon: Daemon) -> None:
+    """What was signed create-only is create-only, with the header and without; nobody makes an ordinary address of it, or of it an ordinary one."""
+    url = daemon.store.sign("PUT", KEY, START + timedelta(seconds=60), create_only=True)
+    assert daemon.request("GET", url).status == 401
+    assert daemon.request("PUT", url.replace("method=CREATE", "method=PUT"), data=b"0").status == 401
+    assert daemon.request("PUT", address(daemon, "PUT").replace("method=PUT", "method=CREATE"), data=b"0").status == 401
+    assert daemon.request("PUT", url, data=b"1").status == 200
+    assert daemon.request("PUT", url, data=b"2").status == 412
+    assert daemon.request("PUT", url, data=b"2", headers={"If-None-Match": "*"}).status == 412
+    assert daemon.store.get(KEY) == b"1"
+
+
 def test_one_of_two_creators_at_once_wins(daemon: Daemon) -> None:
     """Two create-only uploads at the same time: one is kept, the other hears 412."""
     calls: list[tuple[str, str, dict[str, Any]]] = [

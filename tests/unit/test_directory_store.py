@@ -14,8 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from spotd.core.object_key import InvalidKey, check_key
 from spotd.daemon.credentials import Credentials
-from spotd.daemon.directory_store import DirectoryStore, InvalidKey, check_key
+from spotd.daemon.directory_store import DirectoryStore
 from spotd.ports import AlreadyExists, ObjectStore
 
 CREDENTIALS = Credentials(b"k" * 32)

@@ -205,6 +205,68 @@ def test_an_expired_signature_is_renewed(bench: Bench) -> None:
     assert bench.commit() is Result.COMMITTED
 
 
+def test_an_expired_signature_is_renewed_also_where_the_refusal_was_not_read(bench: Bench) -> None:
+    """A store may break the connection off before its refusal arrives: the next try takes the newest addresses in hand."""
+    bench.store.trouble = lambda url: _lost(url) if url.endswith("?1") else bench.hear()
+    wait = bench.clock.wait
+
+    def hear_meanwhile(event: threading.Event, seconds: float) -> bool:
+        bench.hear()
+        return wait(event, seconds)
+
+    bench.clock.wait = hear_meanwhile  # type: ignore[method-assign]
+
+    assert bench.commit() is Result.COMMITTED
+
+
+@pytest.mark.parametrize("refusal", [Refused(409, "conflict", code="ConditionalRequestConflict"), Refused(503, "slow", code="SlowDown")])
+def test_a_store_that_says_later_is_asked_again(bench: Bench, refusal: Refused) -> None:
+    """409 for a write at the same moment, 503 under load: waits that grow, then success, said once."""
+    refusals = [refusal] * 5
+
+    def refuse(url: str) -> None:
+        if url == "1/m" and refusals:
+            raise refusals.pop()
+
+    bench.store.trouble = refuse
+    begun = bench.clock.monotonic()
+
+    assert bench.commit() is Result.COMMITTED
+    assert [message["sequence"] for message in bench.said()] == [1]
+    assert bench.clock.monotonic() - begun >= 0.5 * (0.2 + 0.4 + 0.8 + 1.6 + 3.2)
+
+
+@pytest.mark.parametrize("status", [409, 403])
+def test_a_refused_manifest_is_not_taken_for_ours_later(bench: Bench, status: int) -> None:
+    """After a refusal nothing was stored, so a 412 at the next sending means somebody else's manifest."""
+    refusals = [Refused(status, "no")]
+
+    def refuse(url: str) -> None:
+        if url == "1/m" and refusals:
+            bench.store.objects["1/m"] = b"theirs"
+            raise refusals.pop()
+
+    bench.store.trouble = refuse
+
+    assert bench.commit() is not Result.COMMITTED
+    assert bench.said() == []
+    assert bench.journal.get("next_sequence") == 2
+
+
+@pytest.mark.parametrize("refusal", [Refused(400, "too large", code="EntityTooLarge"), Refused(413, "too large")])
+def test_a_file_larger_than_the_store_takes_is_said(bench: Bench, refusal: Refused) -> None:
+    """It will not get smaller by trying again: the sentence names the file and its size."""
+
+    def refuse(url: str) -> None:
+        if url.startswith("1/1"):
+            raise refusal
+
+    bench.store.trouble = refuse
+
+    assert bench.commit() is Result.UNFIT
+    assert "one/w has 700000 bytes, more than the store takes in one object" in str(bench.uploader.problem)
+
+
 def test_a_store_that_is_away_is_given_up_in_time(bench: Bench) -> None:
     """With a limit the try ends; nothing was committed and the number is still free."""
     bench.store.trouble = _lost
