@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, PlainValidator, ValidationError
+from pydantic import AfterValidator, Field, PlainValidator, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError
 
@@ -27,6 +27,8 @@ DEFAULT_FILE = Path("/etc/spotd/spotd.toml")
 _PREFIX = "SPOTD_"
 #: tomllib takes time with the square of a dotted key's length.
 _MAX_CHARACTERS = 32 * 1024
+#: A segment of a prefix does not begin with a dot, as in keys (`core.object_key`).
+_STORE_URL = r"([a-z][a-z0-9]{0,15})://([A-Za-z0-9][A-Za-z0-9._-]{1,254})((?:/[A-Za-z0-9_=+,-][A-Za-z0-9._=+,-]{0,254})*)/?"
 
 
 def _absolute(value: object) -> Path:
@@ -48,6 +50,28 @@ def _host_port(value: object) -> str:
     return value
 
 
+def _store_url(value: object) -> str:
+    """Scheme, bucket and prefix. Which schemes there are, is for the installed stores to say; more than an address is never wanted."""
+    if not isinstance(value, str):
+        raise refusal(f"is {kind_of(value)}; the address of a store is wanted", 'such as "s3://bucket/prefix"')
+    if "@" in value or "?" in value:
+        raise refusal("is more than an address of a store", "credentials do not belong into this file: the store's library finds its own")
+    match = re.fullmatch(_STORE_URL, value, re.ASCII)
+    if match is None or len(value) > 600:
+        raise refusal(f"{printable(value)} is not the address of a store", 'such as "s3://bucket/prefix"')
+    return f"{match[1]}://{match[2]}{match[3]}"
+
+
+def _endpoint(value: object) -> str:
+    if not isinstance(value, str):
+        raise refusal(f"is {kind_of(value)}; an address is wanted", 'such as "https://minio.example.com:9000"')
+    if "@" in value:
+        raise refusal("holds more than an address", "credentials do not belong into this file: the store's library finds its own")
+    if len(value) > 600 or not re.fullmatch(r"https?://(?:[A-Za-z0-9._-]+|\[[0-9a-fA-F:.]+\])(?::\d{1,5})?(?:/[A-Za-z0-9._~/-]*)?", value, re.ASCII):
+        raise refusal(f"{printable(value)} is not an http(s) address", 'such as "https://minio.example.com:9000"')
+    return value.rstrip("/")
+
+
 def _socket_path(value: Path) -> Path:
     if len(os.fsencode(value)) > 100:
         raise refusal(f"{printable(str(value))} is too long for a socket", "at most 100 bytes: Linux takes no longer ones")
@@ -56,6 +80,10 @@ def _socket_path(value: Path) -> Path:
 
 _AbsolutePath = Annotated[Path, PlainValidator(_absolute)]
 _Address = Annotated[str, PlainValidator(_host_port)]
+_StoreUrl = Annotated[str, PlainValidator(_store_url)]
+_Endpoint = Annotated[str, PlainValidator(_endpoint)]
+_Region = Annotated[str, word(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}", 63, "a region's name, such as us-west-2")]
+_Profile = Annotated[str, word(r"[A-Za-z0-9_][A-Za-z0-9_.@:/ -]{0,127}", 128, "the name of a profile in the cloud's own configuration files")]
 _Group = Annotated[str, word(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}", 32, "a group's name on this host")]
 
 
@@ -64,6 +92,30 @@ class AgentApiFile(Model):
 
     listen: _Address = Field(default="127.0.0.1:0", description="Address and port to listen on; port 0 takes a free one.")
     advertise: _Address | None = Field(default=None, description="Address and port that agents are told. Default: what it listens on.")
+
+
+class CheckpointsFile(Model):
+    """Where checkpoints lie. Credentials never stand here: the store's library finds them as it always does."""
+
+    store: _StoreUrl | None = Field(
+        default=None,
+        description="Bucket and prefix, for the checkpoints of all jobs. Default: a directory of the daemon, which instances of clouds do not reach.",
+    )
+    region: _Region | None = Field(default=None, description="The bucket's region. Default: the store is asked for it.")
+    endpoint_url: _Endpoint | None = Field(
+        default=None,
+        description="Address of an S3-compatible store in place of AWS's. With `http://` checkpoints travel unencrypted, and agents are told so.",
+    )
+    profile: _Profile | None = Field(
+        default=None, description="Profile of the AWS configuration files whose credentials sign. Default: as the AWS tools find them."
+    )
+
+    @model_validator(mode="after")
+    def _belong_to_a_store(self) -> Self:
+        for key in ("region", "endpoint_url", "profile"):
+            if getattr(self, key) is not None and self.store is None:
+                raise refusal(f"has {key} and no store", 'add store = "s3://bucket/prefix"')
+        return self
 
 
 class DaemonFile(BaseSettings):
@@ -97,6 +149,7 @@ class DaemonFile(BaseSettings):
     observe_poll: Duration = Field(default=timedelta(seconds=30), description="How often instances are listed.")
     workdir_limit: Size = Field(default=500_000_000, description="Largest archive of a workdir that is taken.")
     agent_api: AgentApiFile = Field(default_factory=AgentApiFile, description="Where agents reach the daemon.")
+    checkpoints: CheckpointsFile = Field(default_factory=CheckpointsFile, description="Where checkpoints lie.")
     providers: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="One table `[providers.NAME]` for each provider in use; its keys are the provider's own."
     )
@@ -126,6 +179,17 @@ class AgentApi:
 
 
 @dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """Where checkpoints lie."""
+
+    #: `scheme://bucket/prefix`; None: a directory of the daemon.
+    store: str | None = None
+    region: str | None = None
+    endpoint_url: str | None = None
+    profile: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class DaemonConfig:
     """The daemon's settings as values."""
 
@@ -143,6 +207,7 @@ class DaemonConfig:
     observe_poll: timedelta
     workdir_limit: int
     agent_api: AgentApi
+    checkpoints: Checkpoints = Checkpoints()
     providers: Mapping[str, Mapping[str, object]] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -259,6 +324,7 @@ def _config(settings: DaemonFile) -> DaemonConfig:
         observe_poll=settings.observe_poll,
         workdir_limit=settings.workdir_limit,
         agent_api=AgentApi(host.strip("[]"), int(port), settings.agent_api.advertise),
+        checkpoints=Checkpoints(**settings.checkpoints.model_dump()),
         providers=MappingProxyType({name: _provider_table(name, table) for name, table in settings.providers.items()}),
     )
 

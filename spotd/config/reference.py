@@ -85,6 +85,9 @@ log_level = "info"
 listen = "0.0.0.0:7443"
 advertise = "spotd.example.com:7443"
 
+[checkpoints]
+store = "s3://acme-checkpoints/spotd"
+
 [providers.local]
 root = "/var/lib/spotd/cloud"
 ```
@@ -122,6 +125,10 @@ _SHOWN: dict[str, str] = {
     "advertise": "`host:port`",
     "log_level": "`debug`, `info`, `warning` or `error`",
     "log_format": "`text` or `json`",
+    "store": "`s3://bucket/prefix`",
+    "region": "region name",
+    "endpoint_url": "`https://host:port`",
+    "profile": "profile name",
     "providers": "tables by provider",
 }
 _QUANTITIES: tuple[tuple[Any, str], ...] = ((Duration, "duration"), (UsdPerHour, "price"), (Size, "size"))

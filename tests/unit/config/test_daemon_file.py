@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spotd.config import daemon
-from spotd.config.daemon import AgentApi, load_daemon_config, parse_daemon_config, settled_deployment
+from spotd.config.daemon import AgentApi, Checkpoints, load_daemon_config, parse_daemon_config, settled_deployment
 from spotd.config.errors import ConfigError
 
 
@@ -73,6 +73,16 @@ def test_the_environment_overrides_the_file(monkeypatch: pytest.MonkeyPatch) -> 
         ("tick_interval = 5s\n", 1, "", "stand in quotes"),
         ("a = [[[", 1, "", "is not valid TOML"),
         ('deployment = "a b"\n', 1, "deployment", "letters, digits"),
+        ('[checkpoints]\nstore = "s3:/bucket"\n', 2, "checkpoints.store", "s3://bucket/prefix"),
+        ('[checkpoints]\nstore = "s3://bucket/../other"\n', 2, "checkpoints.store", "s3://bucket/prefix"),
+        ('[checkpoints]\nstore = "s3://AKIA:secret@bucket"\n', 2, "checkpoints.store", "credentials do not belong into this file"),
+        ('[checkpoints]\nstore = "s3://bucket?x=1"\n', 2, "checkpoints.store", "more than an address"),
+        ("[checkpoints]\nstore = 3\n", 2, "checkpoints.store", "is a number"),
+        ('[checkpoints]\nstor = "s3://bucket"\n', 2, "checkpoints.stor", "did you mean store?"),
+        ('[checkpoints]\nregion = "us-west-2"\n', 1, "checkpoints", "has region and no store"),
+        ('[checkpoints]\nstore = "s3://bucket"\nendpoint_url = "minio:9000"\n', 3, "checkpoints.endpoint_url", "https://minio.example.com:9000"),
+        ('[checkpoints]\nstore = "s3://bucket"\nendpoint_url = "https://me:pw@minio"\n', 3, "checkpoints.endpoint_url", "credentials"),
+        ('[checkpoints]\nstore = "s3://bucket"\nregion = "us west"\n', 3, "checkpoints.region", "us-west-2"),
     ],
 )
 def test_what_is_wrong_is_told_with_line_and_key(text: str, line: int, key: str, says: str) -> None:
@@ -82,6 +92,19 @@ def test_what_is_wrong_is_told_with_line_and_key(text: str, line: int, key: str,
 
     assert [("spotd.toml", line, key)] == [(p.file, p.line, p.key) for p in caught.value.problems]
     assert says in str(caught.value)
+
+
+def test_where_checkpoints_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default in the daemon's directory; else in a store, which the environment may name as well."""
+    text = '[checkpoints]\nstore = "s3://bucket/a/b/"\nregion = "eu-west-1"\nendpoint_url = "http://[::1]:9000/"\nprofile = "minio"\n'
+
+    assert parse_daemon_config("").checkpoints == Checkpoints()
+    assert parse_daemon_config(text).checkpoints == Checkpoints("s3://bucket/a/b", "eu-west-1", "http://[::1]:9000", "minio")
+    monkeypatch.setenv("SPOTD_CHECKPOINTS__STORE", "s3://other")
+    assert parse_daemon_config(text).checkpoints.store == "s3://other"
+    monkeypatch.setenv("SPOTD_CHECKPOINTS__STORE", "other")
+    with pytest.raises(ConfigError, match="environment: SPOTD_CHECKPOINTS__STORE"):
+        parse_daemon_config(text)
 
 
 def test_a_wrong_variable_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
