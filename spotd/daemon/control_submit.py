@@ -126,7 +126,13 @@ def _check_policy(control: Control, parsed: ParsedJob, file: str) -> tuple[Polic
     if absent == sorted(wanted):
         hint = f"configured: {', '.join(sorted(configured)) or 'none'}; add [providers.{absent[0]}] to spotd.toml"
         raise refused(f"policy {name} wants {' or '.join(absent)}, and this daemon has no such provider", hint, file, "policy")
+    barred = {name: configured[name].blocked for name in sorted(wanted & set(configured)) if configured[name].blocked}
+    if barred and not wanted - set(absent) - set(barred):
+        # Nothing it names can be bought as the daemon is configured; waiting would not change that.
+        message, _, step = next(iter(barred.values())).partition(": ")
+        raise refused(f"policy {name} cannot be served: {message}", step, file, "policy")
     doubts = [Problem(file, None, "policy", f"this daemon has no provider {provider}: its candidates are left out") for provider in absent]
+    doubts += [Problem(file, None, "policy", f"candidates of {provider} are left out: {why}") for provider, why in barred.items()]
     if entry.state is PolicyState.BROKEN:
         doubts.append(Problem(file, None, "policy", f"the file of policy {name} is broken; its last good version is used", entry.problem))
     return entry.policy, doubts

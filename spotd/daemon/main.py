@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -34,6 +35,7 @@ from spotd.daemon.logs import set_up_logging
 from spotd.daemon.loop import Loop
 from spotd.daemon.observer import Observer
 from spotd.daemon.plugins import load_providers
+from spotd.daemon.reach import blocked, firewall_rule
 from spotd.daemon.reader import Reader
 from spotd.daemon.report import savings_report
 from spotd.daemon.sd_notify import sd_notify, watchdog_seconds
@@ -88,7 +90,8 @@ class Daemon:
         self._store = SqlStore.open(state / "spotd.db", deployment)
         self._reader = Reader(state / "spotd.db")
         self._book = PolicyBook(config.policies_dir, state / "policies")
-        facts = {name: _facts(c) for name, c in self._capabilities.items()}
+        advertise, store_url = config.agent_api.advertise, config.checkpoints.store
+        facts = {name: _facts(c, blocked(name, c, advertise, store_url)) for name, c in self._capabilities.items()}
         agent = build_agent_zip()
         world = self._store.load()
         builds = AgentBuilds(state / "agents")
@@ -131,6 +134,11 @@ class Daemon:
         agents = AgentEndpoint(agent_runner(make_agent_app(services)), self._sock, tls.context)
         self._servers = Servers(control, agents)
         self._address = address
+        for name, fact in facts.items():
+            if fact.blocked:
+                _log.warning("nothing can be launched on %s: %s", name, fact.blocked)
+            elif self._capabilities[name].remote and advertise is not None:
+                _log.info("%s: %s", name, firewall_rule(advertise, "{}:{}".format(*self._sock.getsockname()[:2])))
 
     def run(self, stop: threading.Event) -> None:
         """Serve until told to stop."""
@@ -143,6 +151,10 @@ class Daemon:
         for observer in self._observers.values():
             observer.start(self._scheduler, every=self._config.observe_poll, prices_every=self._config.price_poll)
         _log.info("spotd is ready: pid=%d state_dir=%s socket=%s agents=%s", os.getpid(), self._config.state_dir, self._config.socket, self._address)
+        # What was made until now stays for the life of the process.
+        gc.collect()
+        gc.freeze()
+        gc.enable()
         sd_notify("READY=1")
         period = watchdog_seconds() or _STUCK_S
         while not self._clock.wait(stop, period):
@@ -204,12 +216,13 @@ class Daemon:
         }
 
 
-def _facts(capabilities: Capabilities) -> ProviderFacts:
+def _facts(capabilities: Capabilities, blocked_because: str) -> ProviderFacts:
     return ProviderFacts(
         notice=capabilities.notice,
         boot_timeout=capabilities.boot_timeout,
         billing_rule=capabilities.billing_rule,
         billing_speed=capabilities.billing_speed,
+        blocked=blocked_because,
     )
 
 

@@ -3,25 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import fcntl
-import os
-import signal
-import threading
 from collections.abc import Sequence
-
-from spotd.node import files, procfs, shim
-from spotd.node.agent import Agent, new_journal
-from spotd.node.bootstrap import BootstrapRefused, bootstrap
-from spotd.node.clock import SystemClock
-from spotd.node.places import Places
-from spotd.node.power import Power
-from spotd.node.spec import BadSpec, Config
-from spotd.node.voice import say
-from spotd.node.web import Web
-
-EXIT_USAGE = 2
-EXIT_REFUSED = 3
-EXIT_BUSY = 4
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,47 +23,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     other = commands.add_parser("shim", help="own one process tree (started by the agent)")
     other.add_argument("--directory", required=True)
     options = parser.parse_args(argv)
+    # Python compiles what it imports from the zip at every start. A hook's shim is waited for within the seconds of a notice, so it must not
+    # pay for the agent: that was a quarter of a second of CPU, and five times that where five machines share two cores.
     if options.command == "shim":
+        from spotd.node import shim  # noqa: PLC0415
+
         return shim.main(options.directory)
-    return _agent(options)
+    from spotd.node.start import start  # noqa: PLC0415
 
-
-def _agent(options: argparse.Namespace) -> int:
-    os.umask(0o077)
-    try:
-        config = Config.parse(files.read_json(options.config) or {})
-        places = Places(options.root, options.user)
-        web = Web(config.address, config.certificate)
-    except (BadSpec, ValueError, KeyError, OSError) as error:
-        say(f"{error}")
-        return EXIT_USAGE
-    lock = os.open(os.path.join(places.agent, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        say(f"another agent runs in {places.root}")
-        return EXIT_BUSY
-    places.sweep()
-    clock = SystemClock()
-    cancel = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: cancel.set())
-    try:
-        session = bootstrap(web, config, places.agent, procfs.boot_id(), clock, cancel)
-    except BootstrapRefused as error:
-        say(f"bootstrap refused: {error}")
-        return EXIT_REFUSED
-    except BadSpec as error:
-        say(f"unusable specification: {error}")
-        return EXIT_USAGE
-    if session is None:
-        return 0
-    if session[1].insecure_store is not None:
-        web.allow_plain(session[1].insecure_store)
-    journal = new_journal(places, clock)
-    agent = Agent(web, session[0], session[1], places, journal, clock, config.instance, Power(options.power_off, clock))
-    signal.signal(signal.SIGTERM, lambda *_: agent.terminate())
-    if cancel.is_set():
-        agent.terminate()
-    code = agent.run()
-    # Threads may hang in a request to somebody who does not answer; nothing they could still bring matters.
-    os._exit(code)
+    return start(options.config, options.root, options.user, options.power_off)
