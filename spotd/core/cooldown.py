@@ -45,7 +45,8 @@ def _bounds(cause: ErrorKind | None) -> tuple[timedelta, timedelta]:
     match cause:
         case None:
             return _RECLAIM
-        case ErrorKind.QUOTA_EXCEEDED:
+        case ErrorKind.QUOTA_EXCEEDED | ErrorKind.MISCONFIGURED:
+            # Both take a person to mend.
             return _QUOTA
         case ErrorKind.PRICE_TOO_HIGH:
             return _PRICE

@@ -31,6 +31,7 @@ class ErrorKind(StrEnum):
     THROTTLED = "throttled"
     NOT_AUTHORIZED = "not_authorized"
     INVALID_REQUEST = "invalid_request"
+    MISCONFIGURED = "misconfigured"
     UNAVAILABLE = "unavailable"
 
 
@@ -134,9 +135,25 @@ class InvalidRequest(ProviderError):
 
 
 @dataclass(slots=True, eq=False)
+class Misconfigured(ProviderError):
+    """Nothing was launched: what ops configured for this region is not there (an image, a subnet). Other regions can take the job meanwhile.
+
+    It is no fault of the job, so it must not fail it as InvalidRequest does. The loop cools region x market and tells ops the sentence.
+    """
+
+    @property
+    def kind(self) -> ErrorKind:  # noqa: D102
+        return ErrorKind.MISCONFIGURED
+
+    @property
+    def scope(self) -> Scope:  # noqa: D102
+        return Scope.REGION
+
+
+@dataclass(slots=True, eq=False)
 class ProviderUnavailable(ProviderError):
     """Time-out, 5xx, or anything unmapped: the outcome is *unknown*. The loop asks `outcome()`, then repeats the identical call."""
 
 
 #: Refusals: after these nothing was launched. Everything else leaves the outcome unknown.
-Refusal = NoCapacity | QuotaExceeded | PriceTooHigh | Throttled | NotAuthorized | InvalidRequest
+Refusal = NoCapacity | QuotaExceeded | PriceTooHigh | Throttled | NotAuthorized | InvalidRequest | Misconfigured

@@ -32,6 +32,7 @@ class AlarmKind(StrEnum):
 
     NOT_AUTHORIZED = "not_authorized"
     QUOTA = "quota"
+    MISCONFIGURED = "misconfigured"
     EXTERNAL_END = "external_end"
     STRAY = "stray"
     RESTORE_REFUSED = "restore_refused"

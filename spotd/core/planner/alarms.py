@@ -39,5 +39,8 @@ def _refusal(snapshot: Snapshot, instance: Instance, findings: Findings) -> None
         case ErrorKind.QUOTA_EXCEEDED:
             message = f"the quota for {offer.market} capacity in {where} is used up; other regions are tried meanwhile: {instance.error}"
             findings.alarm(snapshot, AlarmKind.QUOTA, f"{where}/{offer.market}", message)
+        case ErrorKind.MISCONFIGURED:
+            message = f"nothing can be launched in {where} as it is configured; other regions are tried meanwhile: {instance.error}"
+            findings.alarm(snapshot, AlarmKind.MISCONFIGURED, where, message)
         case _:
             return

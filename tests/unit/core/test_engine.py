@@ -557,3 +557,20 @@ def test_the_ranks_of_a_gang_are_one_try() -> None:
 
     assert [is_current(gang.attempts[first.attempt_id], i) for i in (first, second)] == [True, True]
     assert [is_current(again.attempts[first.attempt_id], i) for i in (first, second, later)] == [False, False, True]
+
+
+def test_a_region_that_is_wrongly_configured_fails_no_job() -> None:
+    """Ops hear of it once, the region is left alone for a while, and the job goes elsewhere."""
+    stage = Stage()
+    stage.submit()
+    effect = stage.take()
+    assert isinstance(effect, Launch)
+    region, token = effect.request.offer.region, effect.request.token
+    refused = (ErrorKind.MISCONFIGURED, Scope.REGION, "InvalidSubnetID.NotFound", "the subnet ID 'subnet-1' does not exist")
+    recorded = stage.step(lambda at: LaunchRefused(at, token, *refused), done=[effect])
+    following = stage.take()
+    assert isinstance(following, Launch)
+    assert following.request.offer.region != region
+    alarms = [event for event in stage.ledger.events if isinstance(event, AlarmRaised)]
+    assert [alarm.alarm for alarm in alarms] == [AlarmKind.MISCONFIGURED], recorded
+    assert "subnet-1" in alarms[0].message
