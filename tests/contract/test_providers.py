@@ -1,4 +1,4 @@
-"""Every provider passes the one contract suite: `-k local`, `-k sim`, `-k fake` select one of them."""
+"""Every provider passes the one contract suite: `-k aws`, `-k local`, `-k sim`, `-k fake` select one of them."""
 
 from __future__ import annotations
 
@@ -19,6 +19,20 @@ class TestLocal(ProviderContract):
     def cloud(self, tmp_path: Path) -> Iterator[ProviderUnderTest]:
         """A local cloud that leaves no process behind, whatever the test did."""
         account = LocalAccount(tmp_path)
+        yield account
+        account.clean_up()
+
+
+class TestAws(ProviderContract):
+    """The AWS provider on a fake account, over real HTTP."""
+
+    @pytest.fixture
+    def cloud(self, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[ProviderUnderTest]:
+        """An account of its own; queues only for what is about the channel."""
+        pytest.importorskip("spotd_aws.provider")
+        from tests.contract.aws_account import AwsAccount  # noqa: PLC0415 - boto3 and moto take a second
+
+        account = AwsAccount(monkeypatch, queues="channel" in request.node.name)
         yield account
         account.clean_up()
 

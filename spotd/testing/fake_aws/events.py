@@ -31,11 +31,11 @@ class Bus:
         for _ in range(copies):
             self._put(instance, at, delay_s, event)
 
-    def hint(self, instance: FakeInstance, at: datetime, *, delay_s: float) -> None:
+    def hint(self, instance: FakeInstance, at: datetime) -> None:
         """The rebalance recommendation."""
         arn = f"arn:aws:ec2:{instance.zone}:instance/{instance.instance_id}"
         event = self._event(instance, at, "EC2 Instance Rebalance Recommendation", arn, {"instance-id": instance.instance_id})
-        self._put(instance, at, delay_s, event)
+        self._put(instance, at, 0.0, event)
 
     def maintain(self, instance: FakeInstance, at: datetime, planned: Maintenance) -> None:
         """AWS Health tells of a scheduled change."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -86,8 +87,7 @@ class Reclaimer:
         instance.action = (action, deadline)
         instance.termination_time = deadline
 
-    def _later(self, instance: FakeInstance, mark: object, at: datetime, delay_s: float, what: object) -> None:
-        assert callable(what)
+    def _later(self, instance: FakeInstance, mark: object, at: datetime, delay_s: float, what: Callable[[datetime], None]) -> None:
         if delay_s <= 0:
             what(at)
         else:
@@ -111,8 +111,8 @@ class Reclaimer:
         instance.action = None
         self._fleet.set_request(instance, at, "active", "fulfilled")
 
-    def hint(self, instance: FakeInstance, at: datetime, *, events: bool = True, delay_s: float = 0.0) -> None:
+    def hint(self, instance: FakeInstance, at: datetime, *, events: bool = True) -> None:
         """A rebalance recommendation: no deadline, and it stays."""
         instance.rebalance_at = at
         if events:
-            self._bus.hint(instance, at, delay_s=delay_s)
+            self._bus.hint(instance, at)
