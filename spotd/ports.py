@@ -207,6 +207,9 @@ class ObjectStore(Protocol):
         Begins with `/` where the daemon serves it, and is an absolute address otherwise.
         """
 
+    def close(self) -> None:
+        """Release what this object holds. Objects and addresses live on."""
+
 
 class Store(Protocol):
     """Current rows and the append-only journal, in one place and one transaction. Used by one writer; readers are separate."""

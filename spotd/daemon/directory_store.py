@@ -29,10 +29,13 @@ _CHEAP = 4 << 20
 _RACES = 16
 #: What stands as the method of an address that writes and never replaces: part of what is signed, so its holder cannot leave it out.
 CREATE = "CREATE"
+_SIGNED = frozenset({"GET", "HEAD", "PUT"})
 
 
 def signed_path(credentials: Credentials, method: str, key: str, expires_at: datetime, *, create_only: bool = False) -> str:
     """The path and query under which the daemon serves an object to whoever holds them (docs/agent-protocol.md)."""
+    if method not in _SIGNED or (create_only and method != "PUT"):
+        raise ValueError(f"{method} cannot be signed{' create-only' if create_only else ''}")
     expires = int(expires_at.timestamp())
     if create_only:
         method = CREATE
@@ -109,6 +112,9 @@ class DirectoryStore:
     def sign(self, method: str, key: str, expires_at: datetime, *, create_only: bool = False) -> str:
         """A URL with which a holder may do `method` on exactly this object until then: a path of the daemon."""
         return signed_path(self._credentials, method, key, expires_at, create_only=create_only)
+
+    def close(self) -> None:
+        """It holds nothing."""
 
     def _path(self, key: str) -> Path:
         return self._root / check_key(key)

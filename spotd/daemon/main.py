@@ -24,6 +24,7 @@ from spotd.daemon.agent_api import AgentServices, agent_runner, make_agent_app
 from spotd.daemon.agent_builds import AgentBuilds
 from spotd.daemon.agent_zip import AgentZip, build_agent_zip
 from spotd.daemon.boot import user_data
+from spotd.daemon.checkpoints import open_checkpoints
 from spotd.daemon.clock import SystemClock
 from spotd.daemon.control import Control
 from spotd.daemon.control_api import control_runner, make_control_app
@@ -94,6 +95,7 @@ class Daemon:
         facts = {name: _facts(c, blocked(name, c, advertise, store_url)) for name, c in self._capabilities.items()}
         agent = build_agent_zip()
         world = self._store.load()
+        self._checkpoints = open_checkpoints(config, world, lambda: DirectoryStore(state / "objects", credentials))
         builds = AgentBuilds(state / "agents")
         builds.keep(agent, (instance.request.agent_sha256 for instance in world.instances.values()))
         self._engine = Engine(self._store, world, facts, self._clock.now(), agent.sha256)
@@ -108,7 +110,7 @@ class Daemon:
             recorder=self._loop,
             clock=self._clock,
             credentials=credentials,
-            store=DirectoryStore(state / "objects", credentials),
+            store=self._checkpoints,
             agent_zip=agent,
             builds=builds,
             policy=lambda name: self._book.policies().get(name),
@@ -174,6 +176,7 @@ class Daemon:
         self._loop.stop()
         for provider in self._providers.values():
             provider.close()
+        self._checkpoints.close()
         self._reader.close()
         self._store.close()
         self._lock.release()
