@@ -43,7 +43,7 @@ CLASSES: dict[str, tuple[type[ProviderError], ...]] = {
 
 def _said(code: str, message: str = "", status: int = 400, operation: str = "RunInstances") -> ProviderError:
     answer = {"Error": {"Code": code, "Message": message}, "ResponseMetadata": {"HTTPStatusCode": status}}
-    return translate(ClientError(answer, operation), doing="launching", region="us-west-2")  # type: ignore[arg-type]
+    return translate(ClientError(answer, operation), doing="launching", region="us-west-2")
 
 
 @pytest.mark.parametrize(("group", "code"), [(group, code) for group, codes in json.loads(FACTS.read_text()).items() for code in codes])

@@ -1,0 +1,161 @@
+"""RunInstances for one machine, what became of such a call, and TerminateInstances (facts/cloud-api.md §2.1, §2.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from spotd.core.errors import InvalidRequest, Misconfigured, NoCapacity, PriceTooHigh, ProviderError
+from spotd.core.offer import Market
+from spotd.ports import Launched, LaunchOutcome, Refused, Unknown
+from spotd_aws.endings import launch_failure
+from spotd_aws.errors import NOT_FOUND, reads
+from spotd_aws.images import Image, Images
+from spotd_aws.machines import Machine, machines, read_machine
+from spotd_aws.network import Network, Networks
+from spotd_aws.tags import REQUEST, fingerprint, tags_of
+from spotd_aws.user_data import for_ec2
+
+if TYPE_CHECKING:
+    from spotd.core.instance import LaunchRequest
+    from spotd_aws.clients import Clients
+    from spotd_aws.config import AwsConfig, Place
+
+#: EC2 takes tokens of up to 64 ASCII characters.
+_LONGEST_TOKEN = 64
+#: The token is known, with other parameters or with an instance that has ended: what it stands for has to be looked at.
+_KNOWN_TOKEN = frozenset({"IdempotentParameterMismatch", "IdempotentInstanceTerminated"})
+#: Metadata through one bridge more, for jobs in containers; and no version 1 (facts/reclaim.md §1.2).
+_METADATA = {"HttpTokens": "required", "HttpPutResponseHopLimit": 2, "HttpEndpoint": "enabled"}
+
+
+class Launcher:
+    """Launches, looks up and ends machines of one account."""
+
+    def __init__(self, clients: Clients, config: AwsConfig, deployment: str, now: Callable[[], datetime]) -> None:
+        self._clients = clients
+        self._config = config
+        self._images = Images(clients, now)
+        self._networks = Networks(clients, deployment, now)
+
+    def launch(self, request: LaunchRequest, user_data: str) -> Launched:
+        """One call, one attempt. Idempotent by the token, which is zonal: a zone is always named."""
+        if len(request.token) > _LONGEST_TOKEN or not request.token.isascii():
+            raise InvalidRequest(f"a client token has at most {_LONGEST_TOKEN} ASCII characters", "InvalidClientToken", "token")
+        region, place = request.offer.region, self._config.place(request.offer.region)
+        try:
+            image = self._images.get(region, str(place.image))
+            parameters = _parameters(request, place, image, self._networks.get(region, request.offer.zone, place))
+            parameters["UserData"] = for_ec2(user_data)
+            # Whatever goes wrong within, its text must not quote user data: only codes and AWS's own words are passed on.
+            with reads(f"launching {request.offer.instance_type}", region):
+                (row,) = self._clients.get("ec2", region).run_instances(**parameters)["Instances"]
+                machine = read_machine(row)
+        except Misconfigured:
+            self._images.forget(region)
+            self._networks.forget(region)
+            raise
+        except InvalidRequest as error:
+            if error.code in _KNOWN_TOKEN:
+                return self._earlier(request, error)
+            raise
+        except PriceTooHigh as error:
+            if request.max_price_usd_per_hour is None:
+                # Without a maximum of ours it means that there is none to be had (facts/error_classes.json).
+                raise NoCapacity(error.message, error.code) from error
+            raise
+        return _launched(machine, parameters)
+
+    def _earlier(self, request: LaunchRequest, refusal: InvalidRequest) -> Launched:
+        """The machine that this very request made before, alive or dead: a request makes one machine for ever."""
+        made = self._made_by(request)
+        if made is None:
+            raise refusal
+        return _launched(made, {})
+
+    def outcome(self, request: LaunchRequest) -> LaunchOutcome:
+        """What became of a call, by its token. Nothing found proves nothing: descriptions lag behind (facts/cloud-api.md §2.2)."""
+        machine = self._made_by(request)
+        if machine is None:
+            return Unknown()
+        failure = launch_failure(machine)
+        return _launched(machine, {}) if failure is None else Refused(failure)
+
+    def _made_by(self, request: LaunchRequest) -> Machine | None:
+        region = request.offer.region
+        with reads("looking for a launched instance", region):
+            found = machines(self._clients.get("ec2", region), {"client-token": request.token})
+        wanted = fingerprint(request)
+        # Tokens are zonal: elsewhere the same one may stand for another machine. Of one whose tags are gone, zone and token must do.
+        return next((m for m in found if m.zone == request.offer.zone and m.tags.get(REQUEST, wanted) == wanted), None)
+
+    def terminate(self, region: str, provider_id: str) -> None:
+        """Ask for the end. One id a call: a wrong one among many would keep all of them alive (facts/cloud-api.md §2.2)."""
+        try:
+            with reads(f"ending {provider_id}", region):
+                self._clients.get("ec2", region).terminate_instances(InstanceIds=[provider_id])
+        except ProviderError as error:
+            if error.code not in NOT_FOUND:
+                raise
+
+
+def _launched(machine: Machine, parameters: Mapping[str, Any]) -> Launched:
+    details = dict(machine.details)
+    for disk in parameters.get("BlockDeviceMappings", ()):
+        details["disk"] = f"{disk['Ebs']['VolumeSize']} GB {disk['Ebs']['VolumeType']}"
+    # Pending is free: billing begins when it runs (facts/reclaim.md §1.11).
+    return Launched(machine.instance_id, None if machine.state == "pending" else machine.launch_time, details)
+
+
+def _parameters(request: LaunchRequest, place: Place, image: Image, network: Network) -> dict[str, Any]:
+    """The call, but for its user data."""
+    tags, spot = tags_of(request), request.offer.market is Market.SPOT
+    tagged = ["instance", "volume", *(["spot-instances-request"] if spot else [])]
+    parameters: dict[str, Any] = {
+        "ImageId": image.id,
+        "InstanceType": request.offer.instance_type,
+        "MinCount": 1,
+        "MaxCount": 1,
+        "ClientToken": request.token,
+        "Placement": {"AvailabilityZone": request.offer.zone},
+        # A guest that powers itself off must not become a stopped machine whose disk is paid for (facts/reclaim.md §1.12).
+        "InstanceInitiatedShutdownBehavior": "terminate",
+        "MetadataOptions": dict(_METADATA),
+        "TagSpecifications": [{"ResourceType": kind, "Tags": tags} for kind in tagged],
+    }
+    if spot:
+        # One-time only: a persistent request would launch again what we end (facts/cloud-api.md §2.1).
+        options: dict[str, Any] = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
+        if request.max_price_usd_per_hour is not None:
+            options["MaxPrice"] = str(request.max_price_usd_per_hour)
+        parameters["InstanceMarketOptions"] = {"MarketType": "spot", "SpotOptions": options}
+    parameters.update(_network(place, network))
+    size = request.disk_gb or place.root_disk
+    if size is not None:
+        disk = {"VolumeSize": max(size, image.size_gb), "VolumeType": "gp3", "DeleteOnTermination": True}
+        parameters["BlockDeviceMappings"] = [{"DeviceName": image.root_device, "Ebs": disk}]
+    parameters.update(_identity(request.instance_profile or place.instance_profile, place.key_name))
+    return parameters
+
+
+def _network(place: Place, network: Network) -> Iterator[tuple[str, Any]]:
+    if place.public_address is None:
+        if network.subnet is not None:
+            yield "SubnetId", network.subnet
+        if network.groups:
+            yield "SecurityGroupIds", list(network.groups)
+        return
+    interface: dict[str, Any] = {"DeviceIndex": 0, "AssociatePublicIpAddress": place.public_address, "DeleteOnTermination": True}
+    if network.subnet is not None:
+        interface["SubnetId"] = network.subnet
+    if network.groups:
+        interface["Groups"] = list(network.groups)
+    yield "NetworkInterfaces", [interface]
+
+
+def _identity(profile: str | None, key_name: str | None) -> Iterator[tuple[str, Any]]:
+    if profile is not None:
+        yield "IamInstanceProfile", {"Arn" if profile.startswith("arn:") else "Name": profile}
+    if key_name is not None:
+        yield "KeyName", key_name
