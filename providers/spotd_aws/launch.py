@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _LONGEST_TOKEN = 64
 #: The token is known, with other parameters or with an instance that has ended: what it stands for has to be looked at.
 _KNOWN_TOKEN = frozenset({"IdempotentParameterMismatch", "IdempotentInstanceTerminated"})
+#: What EC2 says of a call that was not to be carried out, and could have been.
+WOULD_SUCCEED = "DryRunOperation"
 #: Metadata through one bridge more, for jobs in containers; and no version 1 (facts/reclaim.md §1.2).
 _METADATA = {"HttpTokens": "required", "HttpPutResponseHopLimit": 2, "HttpEndpoint": "enabled"}
 
@@ -66,6 +68,21 @@ class Launcher:
                 raise NoCapacity(error.message, error.code) from error
             raise
         return _launched(machine, parameters)
+
+    def rehearse(self, request: LaunchRequest) -> None:
+        """The call as a launch makes it, but for its user data, and not carried out. Raises what a launch would.
+
+        EC2 checks rights and parameters, and stops before limits and capacity.
+        """
+        region, place = request.offer.region, self._config.place(request.offer.region)
+        image = self._images.get(region, str(place.image))
+        parameters = _parameters(request, place, image, self._networks.get(region, request.offer.zone, place))
+        try:
+            with reads(f"rehearsing the launch of {request.offer.instance_type}", region):
+                self._clients.get("ec2", region).run_instances(DryRun=True, **parameters)
+        except ProviderError as error:
+            if error.code != WOULD_SUCCEED:
+                raise
 
     def _earlier(self, request: LaunchRequest, refusal: InvalidRequest) -> Launched:
         """The machine that this very request made before, alive or dead: a request makes one machine for ever."""
