@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from spotd.core.errors import ProviderError
 from spotd.core.instance import EndedBy, ObservedInstance, ObservedState
 from spotd.core.notice import Notice, NoticeKind, NoticeSource
-from spotd_aws.endings import NOTICE, NOTICE_CODES, ending_of, observed_state
+from spotd_aws.endings import NOTICE, NOTICE_CODES, Ending, ending_of, observed_state
 from spotd_aws.errors import reads
 from spotd_aws.machines import Machine, machines, pages
 from spotd_aws.tags import DEPLOYMENT, TOKEN
@@ -44,7 +44,7 @@ class Listing:
         with reads("listing instances", region):
             found = machines(ec2, {f"tag:{DEPLOYMENT}": self._deployment})
             statuses = self._statuses(ec2, region) if any(machine.is_spot for machine in found) else {}
-            rows = [_observed(machine, region, statuses.get(machine.instance_id)) for machine in found]
+            rows = [_observed(machine, region, statuses.get(machine.instance_id), self._now()) for machine in found]
         for row in rows:
             status = statuses.get(row.provider_id)
             if status is not None and status.code in NOTICE_CODES and row.state in {ObservedState.PENDING, ObservedState.RUNNING}:
@@ -73,7 +73,16 @@ class Listing:
         return Notice(NoticeKind.RECLAIM, NoticeSource.PROVIDER, now, marked_at + NOTICE)
 
 
-def _observed(machine: Machine, region: str, status: SpotStatus | None) -> ObservedInstance:
+def _ended_at(ending: Ending, status: SpotStatus | None, now: datetime) -> datetime:
+    """When it ended, as well as can be told: EC2 has no field for it. Never later than now, so at most the listing's period too late."""
+    if ending.at is not None:
+        return min(ending.at, now)
+    if ending.by is EndedBy.RECLAIM and status is not None and status.since is not None:
+        return min(status.since + NOTICE, now)
+    return now
+
+
+def _observed(machine: Machine, region: str, status: SpotStatus | None, now: datetime) -> ObservedInstance:
     ending = ending_of(machine, "" if status is None else status.code)
     never_ran = machine.state == "pending" or (ending is not None and ending.by is EndedBy.NEVER_RAN)
     return ObservedInstance(
@@ -84,7 +93,7 @@ def _observed(machine: Machine, region: str, status: SpotStatus | None) -> Obser
         zone=machine.zone,
         state=observed_state(machine),
         launched_at=None if never_ran else machine.launch_time,
-        ended_at=None if ending is None else ending.at,
+        ended_at=None if ending is None else _ended_at(ending, status, now),
         ended_by=None if ending is None else ending.by,
         end_code="" if ending is None else ending.code,
     )

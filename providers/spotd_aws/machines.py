@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from spotd_aws.tags import read_tags
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_EMPTY: Mapping[str, str] = MappingProxyType({})
 _PAGE = 1000
 #: A token that comes again and again must not keep us for ever (facts/cloud-api.md §1.1).
 _MOST_PAGES = 1000
@@ -34,9 +35,9 @@ class Machine:
     reason: str = ""
     #: Free text with a time in it, such as "User initiated (2026-01-01 10:00:00 GMT)".
     transition: str = ""
-    tags: Mapping[str, str] = MappingProxyType({})
+    tags: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
     #: What it was made with, for people.
-    details: Mapping[str, str] = MappingProxyType({})
+    details: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
 
 
 def machines(client: Any, filters: Mapping[str, str]) -> list[Machine]:

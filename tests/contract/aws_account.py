@@ -17,9 +17,9 @@ from spotd.core.offer import Market, OfferKey
 from spotd.ports import Provider
 from spotd.testing import FakeClock, Goods, Traits
 from spotd.testing.fake_aws import FakeAws, Lags
-from spotd_aws import build
 from spotd_aws.clients import Clients
 from spotd_aws.config import read
+from spotd_aws.provider import open_account
 from spotd_aws.setup import Orders, set_up
 
 KIND = "g5.xlarge"
@@ -80,7 +80,7 @@ class AwsAccount:
         return self._provider(self.deployment)
 
     def _provider(self, deployment: str) -> Provider:
-        made = build(self._table(), deployment)
+        made = open_account(read(self._table()), deployment, self.clock.now)
         self._providers.append(made)
         return made
 

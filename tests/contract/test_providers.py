@@ -29,7 +29,6 @@ class TestAws(ProviderContract):
     @pytest.fixture
     def cloud(self, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[ProviderUnderTest]:
         """An account of its own; queues only for what is about the channel."""
-        pytest.importorskip("spotd_aws.provider")
         from tests.contract.aws_account import AwsAccount  # noqa: PLC0415 - boto3 and moto take a second
 
         account = AwsAccount(monkeypatch, queues="channel" in request.node.name)
