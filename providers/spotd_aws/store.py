@@ -17,6 +17,7 @@ import re
 import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from spotd.core.errors import InvalidRequest, ProviderUnavailable
 from spotd.core.object_key import check_key
@@ -34,6 +35,7 @@ _CONNECT_S, _READ_S = 5, 15
 _LONGEST_S = 7 * 86400
 _DEFAULT_REGION = "us-east-1"
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", re.ASCII)
+_AWS_HOSTS = re.compile(r"\.amazonaws\.(?:com|com\.cn|eu)$", re.ASCII)
 _KEYS = frozenset({"region", "endpoint_url", "profile"})
 _OPERATIONS = {"GET": "get_object", "HEAD": "head_object", "PUT": "put_object"}
 
@@ -105,12 +107,15 @@ class S3Store:
         page: dict[str, str] = {}
         while True:
             answer = self._call("list_objects_v2", prefix, Bucket=self._bucket, Prefix=self._prefix + prefix, **page)
+            more = answer.get("IsTruncated")
+            if not isinstance(more, bool):
+                raise ProviderUnavailable(f"what came back is no list of {self._name(prefix)}")
             for item in answer.get("Contents") or ():
                 name = item.get("Key")
                 if not isinstance(name, str) or not name.startswith(self._prefix + prefix):
                     raise ProviderUnavailable(f"the list of {self._name(prefix)} names something else")
                 found.append(name.removeprefix(self._prefix))
-            if not answer.get("IsTruncated"):
+            if not more:
                 return sorted(found)
             token = answer.get("NextContinuationToken")
             if not isinstance(token, str) or token == page.get("ContinuationToken"):
@@ -205,11 +210,17 @@ class S3Store:
         return found
 
     def _make(self, region: str) -> Any:
+        style = "virtual" if self._endpoint_url is None and "." not in self._bucket else "path"
+        client = self._made_so(region, style)
+        if style == "virtual" and not _AWS_HOSTS.search(urlsplit(client.meta.endpoint_url).hostname or ""):
+            # An endpoint by the environment or the profile.
+            client.close()
+            return self._made_so(region, "path")
+        return client
+
+    def _made_so(self, region: str, style: str) -> Any:
         from botocore.config import Config
 
-        s3 = {"us_east_1_regional_endpoint": "regional"}
-        if self._endpoint_url is not None:
-            s3["addressing_style"] = "path"
         settings = Config(
             connect_timeout=_CONNECT_S,
             read_timeout=_READ_S,
@@ -217,7 +228,9 @@ class S3Store:
             max_pool_connections=32,
             user_agent_extra="spotd",
             signature_version="s3v4",
-            s3=s3,
+            # boto3's own choice signs for the global host, which redirects for hours where a bucket is new. A name with dots would not fit
+            # the certificate of a host that begins with it.
+            s3={"addressing_style": style, "us_east_1_regional_endpoint": "regional"},
             # The default adds a checksum to what is signed, of a body that only the agent knows; and not every compatible store has them.
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
