@@ -119,6 +119,8 @@ class World:
         self.config = directory / "spotd.toml"
         self.log = directory / "daemon.log"
         self.daemons: list[subprocess.Popen[bytes]] = []
+        #: What lies under a key of the checkpoint store.
+        self.stored: Callable[[str], bytes] = lambda key: (self.state / "objects" / key).read_bytes()
         self.client = Client(str(self.socket))
         self.policies.mkdir()
         self.policy("spot", POLICY)
@@ -394,12 +396,12 @@ boot_timeout = "60s"
     def verify_checkpoints(self, job: str) -> None:
         """Each one that spotd says is committed has its manifest, and every object that this names is what it says."""
         for checkpoint in self.show(job)["checkpoints"]:
-            folder = self.state / "objects" / "jobs" / job / "checkpoints" / checkpoint["id"]
-            manifest = json.loads((folder / "manifest.json").read_text())
+            folder = f"jobs/{job}/checkpoints/{checkpoint['id']}"
+            manifest = json.loads(self.stored(f"{folder}/manifest.json"))
             assert manifest["job"] == job
             assert len(manifest["files"]) == checkpoint["files"]
             for file in manifest["files"]:
-                content = (folder / f"{file['object']:04d}").read_bytes()
+                content = self.stored(f"{folder}/{file['object']:04d}")
                 assert (len(content), hashlib.sha256(content).hexdigest()) == (file["size"], file["sha256"]), (checkpoint, file)
 
     def verify_ledger(self, jobs: Sequence[str]) -> None:
