@@ -54,6 +54,7 @@ def _print_job(answer: dict[str, Any]) -> None:
             ("cancelled", when(job["cancel_requested_at"]) if job["cancel_requested_at"] else None),
             ("run", spec["run"]),
             ("setup", spec["setup"]),
+            ("disk", f"{spec['disk_gb']} GB" if spec["disk_gb"] else None),
             ("env", " ".join(f"{k}={v}" for k, v in spec["env"].items())),
             ("step", job["step"]),
             ("saved step", job["checkpoint_step"]),
@@ -130,6 +131,10 @@ def _print_tries(answer: dict[str, Any]) -> None:
         for i in answer["instances"]
     ]
     print_table(head, rows, right=("#", "TRY", "PRICE/H", "COST"))
+    made = [i for i in answer["instances"] if i["details"] and i["state"] != "gone"] or [i for i in answer["instances"] if i["details"]][-1:]
+    if made:
+        print("\nmachines, as the provider made them")
+        print_pairs([(i["provider_id"], ", ".join(f"{name} {value}" for name, value in i["details"].items())) for i in made])
 
 
 def _came_of(instance: dict[str, Any]) -> str:
@@ -174,5 +179,6 @@ def _print_policy(policy: dict[str, Any] | None) -> None:
             ("price cap", f"{usd(policy['max_hourly_price_usd'])}/h" if policy["max_hourly_price_usd"] else None),
             ("waits for spot", length(policy["max_wait_s"])),
             ("hook", handlers["pre_reclaim_hook"]),
+            ("profile", policy["instance_profile"]),
         ]
     )
