@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from spotd.cli.arguments import add_verb, client_of
-from spotd.cli.output import age, length, offer, or_dash, plain, print_json, print_speeds, print_table, usd, when
+from spotd.cli.output import age, length, offer, or_dash, plain, print_json, print_speeds, print_table, rate, usd, when
 from spotd.cli.refusal import job_path
 
 _EXAMPLES = """
@@ -66,21 +66,23 @@ def _print_ranking(answer: dict[str, Any], most: int | None) -> None:
         print(f"\n{why}")
         return
     print("\nranking: cost per useful hour = price x overhead; overhead = 1 + hazard x 0.2 h lost by each reclaim")
-    head = ("", "OFFER", "PRICE/H", "SEEN", "RECLAIMS/H", "OVERHEAD", "COST/USEFUL H", "NOT NOW BECAUSE")
+    head = ("", "OFFER", "PRICE/H", "SEEN", "SOURCE", "RECLAIMS/H", "PRIOR/H", "OVERHEAD", "COST/USEFUL H", "NOT NOW BECAUSE")
     rows = [
         (
             position,
             offer(entry),
             usd(entry["price_usd_per_hour"]),
             age(entry["seen_at"]),
+            or_dash(entry["source"]),
             f"{entry['hazard_per_hour']:.3f}",
+            rate(entry["prior_hazard_per_hour"]),
             f"{entry['overhead']:.3f}",
             usd(entry["cost_usd_per_useful_hour"]),
             _not_now(entry),
         )
         for position, entry in enumerate(ranking[:most], start=1)
     ]
-    print_table(head, rows, right=("", "PRICE/H", "RECLAIMS/H", "OVERHEAD", "COST/USEFUL H"))
+    print_table(head, rows, right=("", "PRICE/H", "RECLAIMS/H", "PRIOR/H", "OVERHEAD", "COST/USEFUL H"))
     if most is not None and len(ranking) > most:
         print(f"… and {len(ranking) - most} more: --all")
 
@@ -101,8 +103,10 @@ def _print_rejected(rejected: list[dict[str, Any]]) -> None:
     if not rejected:
         return
     print("\nnot ranked")
-    rows = [(offer(entry), usd(entry["price_usd_per_hour"]), age(entry["seen_at"]), entry["why"]) for entry in rejected[:30]]
-    print_table(("OFFER", "PRICE/H", "SEEN", "WHY"), rows, right=("PRICE/H",))
+    rows = [
+        (offer(entry), usd(entry["price_usd_per_hour"]), age(entry["seen_at"]), or_dash(entry["source"]), entry["why"]) for entry in rejected[:30]
+    ]
+    print_table(("OFFER", "PRICE/H", "SEEN", "SOURCE", "WHY"), rows, right=("PRICE/H",))
     if len(rejected) > 30:
         print(f"… and {len(rejected) - 30} more: --json shows all")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from spotd.cli.arguments import add_verb, client_of
-from spotd.cli.output import age, print_json, print_speeds, print_table, usd
+from spotd.cli.output import age, or_dash, print_json, print_speeds, print_table, rate, usd
 
 _EXAMPLES = """
 spotd offers                             everything known, cheapest first
@@ -29,13 +29,23 @@ def execute(arguments: argparse.Namespace) -> int:
         print_json(answer)
         return 0
     rows = [
-        (o["provider"], o["region"], o["zone"], o["instance_type"], o["market"], usd(o["price_usd_per_hour"]), age(o["seen_at"]))
+        (
+            o["provider"],
+            o["region"],
+            o["zone"],
+            o["instance_type"],
+            o["market"],
+            usd(o["price_usd_per_hour"]),
+            age(o["seen_at"]),
+            or_dash(o["source"]),
+            rate(o["prior_hazard_per_hour"]),
+        )
         for o in answer["offers"]
     ]
     if not rows:
         print("No offers. Prices are asked for only where a policy has candidates: see `spotd policy list` and `spotd status`.")
         return 0
-    print_table(("PROVIDER", "REGION", "ZONE", "TYPE", "MARKET", "PRICE/H", "SEEN"), rows, right=("PRICE/H",))
+    print_table(("PROVIDER", "REGION", "ZONE", "TYPE", "MARKET", "PRICE/H", "SEEN", "SOURCE", "PRIOR/H"), rows, right=("PRICE/H", "PRIOR/H"))
     if answer["more"]:
         print(f"… and {answer['more']} more: narrow it down")
     print_speeds(answer)

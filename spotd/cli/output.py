@@ -137,6 +137,11 @@ def or_dash(value: object) -> str:
     return "-" if value is None or value == "" else plain(value)
 
 
+def rate(value: float | None) -> str:
+    """Reclaims per hour, or a dash where nobody says."""
+    return "-" if value is None else f"{value:.3f}"
+
+
 def print_speeds(answer: dict[str, Any]) -> None:
     """Where a market is replayed faster than the clock, every answer about it says so."""
     for provider, factor in (answer.get("speeds") or {}).items():

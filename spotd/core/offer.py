@@ -41,6 +41,10 @@ class Offer:
     key: OfferKey
     price_usd_per_hour: Decimal
     seen_at: datetime
+    #: Where the price comes from, for people: "spot price history", "price list".
+    source: str = ""
+    #: What the provider's own signals say of its reclaim rate. None: they say nothing, and `survival` has a prior of its own.
+    prior_hazard_per_hour: float | None = None
 
     def age(self, now: datetime) -> timedelta:
         """How old the price is. Never negative, even when the clock was stepped back."""

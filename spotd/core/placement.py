@@ -108,7 +108,7 @@ def rank(policy: Policy, offers: Mapping[OfferKey, Offer], lifetimes: Mapping[Of
         if rejection is not None:
             rejected.append((offer, rejection))
             continue
-        hazard = hazard_per_hour(offer.key, lifetimes, now)
+        hazard = hazard_per_hour(offer.key, lifetimes, now, offer.prior_hazard_per_hour)
         factor = overhead(hazard)
         ranked.append(Ranked(offer, hazard, factor, float(offer.price_usd_per_hour) * factor, preference, reference))
     return Ranking(tuple(sorted(ranked, key=lambda r: r.order)), tuple(rejected))
@@ -230,8 +230,12 @@ def choose(offers: Shortlist, shy_of: frozenset[tuple[str, str]] = _NOWHERE, avo
 
 
 def _because(best: Ranked, cheapest: Ranked, offers: Shortlist) -> str:
+    offer = best.offer
+    source = f" by {offer.source}" if offer.source else ""
+    prior = f", prior {offer.prior_hazard_per_hour:.2f}/h" if offer.prior_hazard_per_hour is not None else ""
     text = (
-        f"${best.cost_usd_per_useful_hour:.4f} per useful hour (price ${best.offer.price_usd_per_hour}, hazard {best.hazard_per_hour:.2f}/h), "
+        f"${best.cost_usd_per_useful_hour:.4f} per useful hour "
+        f"(price ${offer.price_usd_per_hour}{source}, hazard {best.hazard_per_hour:.2f}/h{prior}), "
         f"best of {len(offers.open)} {offers.market} offers"
     )
     if offers.waiting:

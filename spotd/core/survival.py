@@ -7,6 +7,7 @@ where there is none; the prior weighs as much as `PRIOR_HOURS` of observation.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -46,13 +47,19 @@ class Lifetime:
         return Lifetime(self.offer, past.hours + max(hours, 0.0), past.reclaims + reclaims, past.as_of)
 
 
-def hazard_per_hour(offer: OfferKey, lifetimes: Mapping[OfferKey, Lifetime], now: datetime) -> float:
-    """Expected reclaims per hour of one instance of this offer. On-demand capacity is not reclaimed: 0."""
+def hazard_per_hour(offer: OfferKey, lifetimes: Mapping[OfferKey, Lifetime], now: datetime, prior_per_hour: float | None = None) -> float:
+    """Expected reclaims per hour of one instance of this offer. On-demand capacity is not reclaimed: 0.
+
+    `prior_per_hour` is what the offer's provider says of it, in place of our own prior mean; it weighs no more than that.
+    """
     if offer.market is Market.ON_DEMAND:
         return 0.0
     seen = lifetimes.get(offer)
     hours, reclaims = (0.0, 0.0) if seen is None else ((past := seen.later(now)).hours, past.reclaims)
-    return (reclaims + PRIOR_HOURS / PRIOR_MEAN_LIFE_HOURS) / (hours + PRIOR_HOURS)
+    # A rate that is none is a provider's slip, and must not decide where every job goes.
+    known = prior_per_hour is not None and math.isfinite(prior_per_hour) and prior_per_hour >= 0
+    prior = prior_per_hour if known and prior_per_hour is not None else 1.0 / PRIOR_MEAN_LIFE_HOURS
+    return (reclaims + PRIOR_HOURS * prior) / (hours + PRIOR_HOURS)
 
 
 def overhead(hazard: float) -> float:

@@ -70,9 +70,16 @@ def offer_view(key: OfferKey) -> View:
 
 
 def priced_view(offer: Offer, now: datetime) -> View:
-    """An offer with its price and that price's age."""
-    age = round(offer.age(now).total_seconds(), 3)
-    return {**offer_view(offer.key), "price_usd_per_hour": usd_view(offer.price_usd_per_hour), "seen_at": time_view(offer.seen_at), "age_s": age}
+    """An offer with its price, that price's age and source, and what the provider says of its reclaim rate."""
+    prior = offer.prior_hazard_per_hour
+    return {
+        **offer_view(offer.key),
+        "price_usd_per_hour": usd_view(offer.price_usd_per_hour),
+        "seen_at": time_view(offer.seen_at),
+        "age_s": round(offer.age(now).total_seconds(), 3),
+        "source": offer.source or None,
+        "prior_hazard_per_hour": None if prior is None else round(prior, 6),
+    }
 
 
 def hold_view(hold: Hold | None) -> View | None:
@@ -128,6 +135,7 @@ def spec_view(job: Job) -> View:
         "env": dict(spec.env),
         "workdir_sha256": spec.workdir_sha256,
         "estimated_runtime_s": seconds_view(spec.estimated_runtime),
+        "disk_gb": spec.disk_gb,
         "checkpoint_dir": spec.checkpoint_dir,
         "retries": {"on_error": spec.retries.on_error, "retry_on_exit_codes": list(spec.retries.retry_on_exit_codes)},
     }
@@ -187,6 +195,7 @@ def instance_view(instance: Instance, attempt: int | None, spend: Decimal | None
         "provider_id": instance.provider_id,
         "requested_at": time_view(instance.requested_at),
         "launched_at": time_view(instance.launched_at),
+        "details": dict(instance.details),
         "refusal": instance.refusal.value if instance.refusal else None,
         "error": instance.error,
         "notice": None if notice is None else {"kind": notice.kind.value, "source": notice.source.value, "deadline": time_view(notice.deadline)},
@@ -229,6 +238,7 @@ def policy_view(policy: Policy) -> View:
         "max_hourly_price_usd": usd_view(policy.max_hourly_price_usd),
         "max_price_age_s": seconds_view(policy.max_price_age),
         "max_wait_s": seconds_view(policy.max_wait),
+        "instance_profile": policy.instance_profile,
         "max_run_duration_s": seconds_view(policy.max_run_duration),
         "idle_timeout_s": seconds_view(policy.idle_timeout),
         "replace_when_unreachable_s": seconds_view(policy.replace_when_unreachable),

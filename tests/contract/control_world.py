@@ -151,7 +151,13 @@ class Desk:
         """Prices arrive."""
         now = self.clock.now()
         offers = [
-            Offer(OfferKey("local", region, f"{region}a", "v100", market), Decimal(price), now)
+            Offer(
+                OfferKey("local", region, f"{region}a", "v100", market),
+                Decimal(price),
+                now,
+                "spot price history",
+                0.25 if market is Market.SPOT else None,
+            )
             for region in ("us-1", "eu-1")
             for market, price in ((Market.SPOT, spot), (Market.ON_DEMAND, on_demand))
         ]

@@ -16,7 +16,7 @@ from spotd.core.placement import NoPlacement, Placement, Rejection, choose, rank
 from spotd.core.plan import HoldReason
 from spotd.core.planner.placing import decide_market
 from spotd.core.policy import Candidate, SpotHandlers
-from spotd.core.survival import Lifetime
+from spotd.core.survival import PRIOR_MEAN_LIFE_HOURS, Lifetime, hazard_per_hour
 from tests.unit.core.stage import START, default_prices, offer_key, policy
 
 
@@ -48,6 +48,38 @@ def test_hazard_outweighs_a_small_discount() -> None:
 
     spot = [r.offer.key.region for r in ranking.ranked if r.offer.key.market is Market.SPOT]
     assert spot == ["west", "east"]
+
+
+def _with_prior(prior: float | None) -> dict[OfferKey, Offer]:
+    """The default offers, the one in the east with the provider's word on its reclaim rate."""
+    east = offer_key("east")
+    offers = _offers(default_prices())
+    return offers | {east: replace(offers[east], source="spot price history", prior_hazard_per_hour=prior)}
+
+
+def test_what_the_provider_says_of_reclaims_stands_in_for_our_own_prior() -> None:
+    """Without history an offer's hazard is its provider's prior; a bad one costs it the first place, and the reason names price source and prior."""
+    ranking = rank(policy(), _with_prior(2.0), {}, START)
+    hazards = {r.offer.key: r.hazard_per_hour for r in ranking.ranked}
+    assert hazards[offer_key("east")] == pytest.approx(2.0)
+    assert hazards[offer_key("west")] == pytest.approx(1 / PRIOR_MEAN_LIFE_HOURS)
+    assert [r.offer.key.region for r in ranking.ranked if r.offer.key.market is Market.SPOT] == ["west", "east"]
+    found = choose(shortlist(rank(policy(), _with_prior(0.1), {}, START), Market.SPOT, Cooling({}), {}, START))
+    assert isinstance(found, Placement)
+    assert "by spot price history, hazard 0.10/h, prior 0.10/h" in found.because
+
+
+def test_history_outweighs_the_providers_word() -> None:
+    """A provider's good word weighs no more than our own prior does: a dozen reclaims in two hours are believed."""
+    flapping = Lifetime(offer_key("east"), hours=2.0, reclaims=12.0, as_of=START)
+    ranking = rank(policy(), _with_prior(0.1), {offer_key("east"): flapping}, START)
+    assert next(r.hazard_per_hour for r in ranking.ranked if r.offer.key == offer_key("east")) > 2
+
+
+@pytest.mark.parametrize("prior", [None, float("nan"), float("inf"), -1.0])
+def test_a_rate_that_is_none_is_not_believed(prior: float | None) -> None:
+    """Where a provider says nothing, or nonsense, our own prior holds."""
+    assert hazard_per_hour(offer_key("east"), {}, START, prior) == pytest.approx(1 / PRIOR_MEAN_LIFE_HOURS)
 
 
 def test_equal_offers_follow_the_policys_order_of_regions() -> None:
