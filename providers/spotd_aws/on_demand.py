@@ -1,27 +1,32 @@
-"""On-demand prices from the price list, once a day. The wrong filter gives another product's price, or 0 (facts/cloud-api.md §1.3)."""
+"""On-demand prices from AWS's price list.
+
+It has many rows for one type (reservations at nothing, dedicated machines, other systems, SQL software), and one filter too few gives the price of
+another thing (facts/cloud-api.md §1.3). So every attribute that was asked for is looked at again in what comes back, and a type for which more than
+one price is left has none.
+"""
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from decimal import Decimal, InvalidOperation
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from spotd.core.errors import ProviderError
+from spotd.core.errors import ProviderError, ProviderUnavailable
 from spotd_aws.clients import PRICING_REGION
 from spotd_aws.errors import reads
-from spotd_aws.machines import pages
+from spotd_aws.keeping import Kept, Known, Now, Terms
+from spotd_aws.paging import pages
+from spotd_aws.prices import amount
 
 if TYPE_CHECKING:
     from spotd_aws.clients import Clients
 
-_KEPT = timedelta(days=1)
-#: After a failure the list is not asked for at every sweep.
-_AGAIN = timedelta(minutes=15)
-_FILTERS = {
+SOURCE = "price list"
+#: What is meant by "the on-demand price": Linux, shared hardware, nothing installed, capacity in use and not reserved.
+FILTERS = {
     "operatingSystem": "Linux",
     "tenancy": "Shared",
     "preInstalledSw": "NA",
@@ -29,79 +34,96 @@ _FILTERS = {
     "licenseModel": "No License required",
     "marketoption": "OnDemand",
 }
+#: Renewed before a day is over: policies refuse older prices by default, and a renewal may fail a few times.
+TERMS = Terms(fresh=timedelta(hours=20), retry=timedelta(minutes=5))
+#: From this age on a failed renewal is told.
+_OLD = timedelta(hours=24)
+_PAGE = 100
 
 
-@dataclass(frozen=True, slots=True)
-class ListPrice:
-    """What a type costs an hour in a region, and when the list was read."""
+class OnDemandPrices:
+    """Prices by type, for all regions at once: one question a day for each type in use. A renewal that fails leaves the old price with its age."""
 
-    usd_per_hour: Decimal
-    seen_at: datetime
-
-
-class OnDemand:
-    """Reads the list by region and type, and keeps what it read: an old price with its age is better than none."""
-
-    def __init__(self, clients: Clients, now: Callable[[], datetime]) -> None:
+    def __init__(self, clients: Clients, now: Now) -> None:
         self._clients = clients
         self._now = now
-        self._lock = threading.Lock()
-        self._known: dict[tuple[str, str], ListPrice | None] = {}
-        self._asked: dict[tuple[str, str], tuple[datetime, ProviderError | None]] = {}
+        self._kept: Kept[str, Mapping[str, Decimal]] = Kept(now, TERMS)
 
-    def prices(self, region: str, instance_types: Iterable[str]) -> tuple[Mapping[str, ListPrice], ProviderError | None]:
-        """What is known of these types, read again where it is a day old; and why not, if the list could not be read."""
-        found: dict[str, ListPrice] = {}
-        problem: ProviderError | None = None
-        for kind in sorted(instance_types):
-            price, failure = self._one(region, kind)
-            problem = problem or failure
-            if price is not None:
-                found[kind] = price
-        return found, problem
+    def due(self, instance_type: str) -> bool:
+        """Whether it is time to ask."""
+        return self._kept.due(instance_type)
 
-    def _one(self, region: str, kind: str) -> tuple[ListPrice | None, ProviderError | None]:
-        now, key = self._now(), (region, kind)
-        with self._lock:
-            asked = self._asked.get(key)
-            known = self._known.get(key)
-        if asked is not None and now - asked[0] < (_KEPT if asked[1] is None else _AGAIN):
-            return known, asked[1]
-        failure: ProviderError | None = None
+    def refresh(self, instance_type: str, stop: threading.Event) -> None:
+        """Ask, if it is time. What goes wrong is kept for `problem`."""
+        self._kept.refresh(instance_type, lambda: self._ask(instance_type, stop))
+
+    def _ask(self, instance_type: str, stop: threading.Event) -> Mapping[str, Decimal]:
+        filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in {**FILTERS, "instanceType": instance_type}.items()]
+        found: list[object] = []
+        with reads(f"looking up the on-demand price of {instance_type}"):
+            client = self._clients.get("pricing", PRICING_REGION)
+            for page in pages(client.get_products, stop, ServiceCode="AmazonEC2", Filters=filters, MaxResults=_PAGE):
+                found += _products(page)
+        return by_region(found, instance_type)
+
+    def known(self, instance_type: str, region: str) -> Known[Decimal] | None:
+        """The price of a type in a region and when it was asked for; None where the list has none, or has not been read."""
+        known = self._kept.known(instance_type)
+        usd = None if known is None else known.value.get(region)
+        return None if known is None or usd is None else Known(usd, known.seen_at)
+
+    def problem(self, instance_type: str) -> ProviderError | None:
+        """Why there is no price that is a day old at most; None where there is one, or the list has none."""
+        known = self._kept.known(instance_type)
+        if known is not None and self._now() - known.seen_at < _OLD:
+            return None
+        return self._kept.error(instance_type)
+
+
+def _products(page: Mapping[str, Any]) -> list[object]:
+    found = page.get("PriceList")
+    if not isinstance(found, list):
+        raise ProviderUnavailable("AWS's answer has no PriceList")
+    return found
+
+
+def by_region(found: Iterable[object], instance_type: str) -> dict[str, Decimal]:
+    """The price of a type in each region for which exactly one is left."""
+    prices: dict[str, set[Decimal]] = {}
+    for product in map(_read, found):
+        attributes = _part(_part(product, "product"), "attributes")
+        region = str(attributes.get("regionCode") or "")
+        if region and _is_meant(attributes, instance_type):
+            prices.setdefault(region, set()).update(_amounts(product))
+    return {region: next(iter(amounts)) for region, amounts in prices.items() if len(amounts) == 1}
+
+
+def _read(product: object) -> Mapping[str, Any]:
+    """A row: JSON in a string, as the service sends it, or what the SDK made of it."""
+    if isinstance(product, str):
         try:
-            with reads(f"reading the price list for {kind}", region):
-                price = list_price(self._ask(region, kind))
-            known = None if price is None else ListPrice(price, now)
-        except ProviderError as error:
-            failure = error
-        with self._lock:
-            self._known[key], self._asked[key] = known, (now, failure)
-        return known, failure
-
-    def _ask(self, region: str, kind: str) -> list[Any]:
-        wanted = {**_FILTERS, "regionCode": region, "instanceType": kind}
-        filters = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in wanted.items()]
-        pricing = self._clients.get("pricing", PRICING_REGION)
-        asked = {"ServiceCode": "AmazonEC2", "Filters": filters, "MaxResults": 100}
-        return [row for page in pages(pricing.get_products, asked) for row in page["PriceList"]]
+            product = json.loads(product)
+        except ValueError:
+            raise ProviderUnavailable("a row of AWS's price list is no JSON") from None
+    return product if isinstance(product, Mapping) else {}
 
 
-def list_price(rows: Iterable[Any]) -> Decimal | None:
-    """The one price per hour that these products have. None where there is none, where it is 0 (not sold on demand), or where there are two."""
-    prices = {price for row in rows for price in _hourly(json.loads(row) if isinstance(row, str) else row)}
-    positive = {price for price in prices if price > 0}
-    return positive.pop() if len(positive) == 1 else None
+def _part(of: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = of.get(name)
+    return part if isinstance(part, Mapping) else {}
 
 
-def _hourly(product: Any) -> Iterable[Decimal]:
-    for term in ((product.get("terms") or {}).get("OnDemand") or {}).values():
-        for dimension in (term.get("priceDimensions") or {}).values():
-            usd = (dimension.get("pricePerUnit") or {}).get("USD")
-            if dimension.get("unit") != "Hrs" or usd is None:
-                continue
-            try:
-                price = Decimal(str(usd))
-            except InvalidOperation:
-                continue
-            if price.is_finite():
-                yield price
+def _is_meant(attributes: Mapping[str, Any], instance_type: str) -> bool:
+    # Local zones and the like have regions of their own in this list.
+    usual = attributes.get("locationType", "AWS Region") == "AWS Region"
+    same = all(str(attributes.get(field, value)).lower() == value.lower() for field, value in FILTERS.items())
+    return usual and same and attributes.get("instanceType") == instance_type
+
+
+def _amounts(product: Mapping[str, Any]) -> Iterator[Decimal]:
+    for term in _part(_part(product, "terms"), "OnDemand").values():
+        for dimension in _part(term if isinstance(term, Mapping) else {}, "priceDimensions").values():
+            if isinstance(dimension, Mapping) and dimension.get("unit") == "Hrs":
+                usd = amount(_part(dimension, "pricePerUnit").get("USD"))
+                if usd is not None:
+                    yield usd

@@ -1,70 +1,96 @@
-"""Spot prices now: DescribeSpotPriceHistory from this moment on gives the price in force of each pool, whenever it last changed (facts §1.1)."""
+"""Spot prices as they are now, from the price history."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
-from spotd_aws.machines import pages
+from spotd_aws.errors import reads
+from spotd_aws.paging import batches, pages, rows
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    import threading
 
-#: Newer accounts answer with the first, classic ones with the second for newer types: both are asked for and merged.
+    from spotd_aws.clients import Clients
+
+SOURCE = "spot price history"
+#: Accounts of the classic era list newer types under the second only (facts/cloud-api.md §1.1).
 PRODUCTS = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
+#: EC2's limit on the values of one filter.
+_MOST_VALUES = 200
 _PAGE = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class SpotPrice:
-    """What a pool costs an hour, and since when."""
+    """What a type costs in a zone since its price changed last: maybe days ago, and in force all the same (facts/cloud-api.md §0.4)."""
 
     instance_type: str
     zone: str
+    #: Empty where the region does not tell it.
+    zone_id: str
     usd_per_hour: Decimal
-    since: datetime
+    changed_at: datetime
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """What has a price of its own: the type in the zone, by the id where there is one."""
+        return (self.instance_type, self.zone_id or self.zone)
 
 
-def ask_spot_prices(ec2: Any, instance_types: Collection[str], now: datetime) -> list[Any]:
-    """The rows as they come, every page of them."""
-    asked = {
-        "StartTime": now.astimezone(UTC),
-        "InstanceTypes": sorted(instance_types),
-        "ProductDescriptions": list(PRODUCTS),
-        "MaxResults": _PAGE,
-    }
-    return [row for page in pages(ec2.describe_spot_price_history, asked) for row in page["SpotPriceHistory"]]
+def current(clients: Clients, region: str, instance_types: Sequence[str], stop: threading.Event) -> Mapping[tuple[str, str], SpotPrice]:
+    """The price of each of these types in each zone of a region that sells it on the spot market. Raises ProviderError.
 
-
-def spot_prices(rows: Iterable[Any], zones: Mapping[str, str]) -> list[SpotPrice]:
-    """The newest price of each type and zone: rows come in no order, and of zones that machines cannot be in as well.
-
-    A row that is none is left out: a pool without a price is not offered, which is better than a sweep that fails for one of them.
+    Filters and not `InstanceTypes`: a name that EC2 does not know, such as a policy's slip of the pen, must not cost the others their prices.
     """
-    newest: dict[tuple[str, str], SpotPrice] = {}
-    names = {zone_id: name for name, zone_id in zones.items()}
-    for row in rows:
-        price = _price(row, zones, names)
-        if price is None:
+    ec2 = clients.get("ec2", region)
+    found: list[SpotPrice] = []
+    with reads("asking for spot prices", region):
+        for part in batches(instance_types, _MOST_VALUES):
+            question = {
+                # From now on: what is in force now is what is told then, one row each (facts/cloud-api.md §1.1).
+                "StartTime": datetime.now(UTC),
+                "Filters": [{"Name": "instance-type", "Values": part}, {"Name": "product-description", "Values": list(PRODUCTS)}],
+                "MaxResults": _PAGE,
+            }
+            for page in pages(ec2.describe_spot_price_history, stop, **question):
+                found += parse(rows(page, "SpotPriceHistory"))
+    wanted = set(instance_types)
+    return newest(price for price in found if price.instance_type in wanted)
+
+
+def parse(found: Iterable[Mapping[str, Any]]) -> Iterator[SpotPrice]:
+    """The rows that are prices of Linux machines. One without a price above zero says nothing about what it costs."""
+    for row in found:
+        kind, zone, zone_id, changed_at = row.get("InstanceType"), row.get("AvailabilityZone"), row.get("AvailabilityZoneId"), row.get("Timestamp")
+        usd = amount(row.get("SpotPrice"))
+        if row.get("ProductDescription") not in PRODUCTS or usd is None or not isinstance(changed_at, datetime):
             continue
-        key = (price.instance_type, price.zone)
-        if key not in newest or newest[key].since < price.since:
-            newest[key] = price
-    return [newest[key] for key in sorted(newest)]
+        if kind and (zone or zone_id):
+            yield SpotPrice(str(kind), str(zone or ""), str(zone_id or ""), usd, changed_at)
 
 
-def _price(row: Any, zones: Mapping[str, str], names: Mapping[str, str]) -> SpotPrice | None:
-    if not isinstance(row, dict) or row.get("ProductDescription") not in PRODUCTS:
-        return None
-    zone = str(row.get("AvailabilityZone") or names.get(str(row.get("AvailabilityZoneId"))) or "")
-    since = row.get("Timestamp")
+def newest(found: Iterable[SpotPrice]) -> dict[tuple[str, str], SpotPrice]:
+    """The last change of each: rows come in no order (facts/cloud-api.md §0.4). Of two of the same instant, the dearer."""
+    best: dict[tuple[str, str], SpotPrice] = {}
+    for price in found:
+        known = best.get(price.place)
+        if known is None or (price.changed_at, price.usd_per_hour) > (known.changed_at, known.usd_per_hour):
+            best[price.place] = price
+    return best
+
+
+def amount(text: object) -> Decimal | None:
+    """A price above zero; None for whatever is none. A price of nothing is an answer about something else (facts/cloud-api.md §1.3)."""
     try:
-        usd = Decimal(str(row["SpotPrice"]))
-    except (KeyError, InvalidOperation):
+        value = Decimal(str(text))
+    except InvalidOperation:
         return None
-    if zone not in zones or not isinstance(since, datetime) or not usd.is_finite() or usd <= 0 or not row.get("InstanceType"):
+    if not value.is_finite() or value <= 0:
         return None
-    return SpotPrice(str(row["InstanceType"]), zone, usd, since)
+    # The price list writes 1.0060000000: what is shown to people is 1.006.
+    plain = value.normalize()
+    return plain if plain.as_tuple().exponent <= 0 else plain.quantize(Decimal(1))  # type: ignore[operator] # of a finite one it is a number

@@ -1,101 +1,153 @@
-"""vCPU limits by family, market and region: a family whose limit is 0 is not offered, with the reason at hand (facts/cloud-api.md §1.7)."""
+"""The account's limits: vCPUs by family, region and market (facts/cloud-api.md §1.7).
+
+What cannot be asked is unknown, and keeps nothing from being tried.
+"""
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 from spotd.core.errors import ProviderError
 from spotd.core.offer import Market
 from spotd_aws.errors import reads
+from spotd_aws.keeping import Kept, Now, Terms
+from spotd_aws.paging import pages, rows
 
 if TYPE_CHECKING:
     from spotd_aws.clients import Clients
 
-_KEPT = timedelta(minutes=30)
-#: Codes by family, for spot and on-demand. Families that public sources disagree about (P6) are not here: their limit is unknown.
-_CODES: dict[str, tuple[str, str]] = {
-    "g": ("L-3819A6DF", "L-DB2E81BA"),
-    "p": ("L-7212CCBC", "L-417A185B"),
-    "p5": ("L-C4BD4855", "L-417A185B"),
-    "standard": ("L-34B43A08", "L-1216C47A"),
-}
+#: Long enough for a service that allows few questions, short enough for ops who wait for a new limit to come into force.
+_TERMS = Terms(fresh=timedelta(minutes=15), retry=timedelta(minutes=15), good=timedelta(hours=6))
+_NEVER_APPLIED = "NoSuchResourceException"
 
 
 @dataclass(frozen=True, slots=True)
-class ZeroQuota:
-    """A limit of 0: nothing of this family can be had in this market there until it is raised."""
+class Quota:
+    """A limit: for which types it is, and its code; where the code is not known, the words of its name."""
 
-    region: str
     family: str
+    types: re.Pattern[str]
     market: Market
     code: str
+    name: re.Pattern[str] | None = None
 
-    def __str__(self) -> str:
-        return f"the quota {self.code} for {self.market} vCPUs of family {self.family} in {self.region} is 0: ask AWS to raise it (Service Quotas)"
+    @property
+    def ident(self) -> str:
+        """What tells it from others."""
+        return self.code or f"{self.market.value} {self.family}"
 
 
-def family_of(instance_type: str) -> str | None:
-    """The family that a type's vCPUs count in; None where it is not known."""
-    letters = instance_type.split(".", 1)[0].lower()
-    if letters.startswith(("gr", "g", "vt")):
-        return "g"
-    if letters.startswith(("p5",)):
-        return "p5"
-    if letters.startswith(("p2", "p3", "p4")):
-        return "p"
-    head = letters.rstrip("abcdefghijklmnopqrstuvwxyz-").rstrip("0123456789") if letters[:1] in set("acdhimrtz") else ""
-    return "standard" if head in {"a", "c", "d", "h", "i", "m", "r", "t", "z"} else None
+def _spot(family: str, types: str, code: str) -> Quota:
+    return Quota(family, re.compile(types), Market.SPOT, code)
+
+
+def _on_demand(family: str, types: str, code: str) -> Quota:
+    return Quota(family, re.compile(types), Market.ON_DEMAND, code)
+
+
+_QUOTAS = (
+    _spot("G and VT", r"(g|vt|gr)\d", "L-3819A6DF"),
+    _spot("P4, P3 and P2", r"p[234]", "L-7212CCBC"),
+    _spot("P5", "p5", "L-C4BD4855"),
+    # Public code disagrees about which one these count against: the name decides.
+    Quota("P6", re.compile("p6"), Market.SPOT, "", re.compile(r"All .*P6.* Spot")),
+    _spot("Standard", r"[acdhimrtz]\d", "L-34B43A08"),
+    _spot("DL", r"dl\d", "L-85EED4F7"),
+    _spot("F", r"f\d", "L-88CF9481"),
+    _spot("Inf", r"inf\d", "L-B5D1601B"),
+    _spot("Trn", r"trn\d", "L-6B0D517C"),
+    _spot("X", r"x\d", "L-E3A00192"),
+    _on_demand("G and VT", r"(g|vt|gr)\d", "L-DB2E81BA"),
+    _on_demand("P", r"p\d", "L-417A185B"),
+    _on_demand("Standard", r"[acdhimrtz]\d", "L-1216C47A"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """A limit under which not even one machine of a type can be started: every launch would be refused, so that nothing is offered."""
+
+    region: str
+    market: Market
+    instance_type: str
+    family: str
+    code: str
+    #: What the account may have, and what one machine takes, where that is known.
+    vcpus: float
+    needed: int | None
+
+    @property
+    def says(self) -> str:
+        """One sentence for ops."""
+        need = f", and {self.instance_type} has {self.needed}" if self.vcpus > 0 else ""
+        fix = (
+            f"aws service-quotas request-service-quota-increase --region {self.region} --service-code ec2 --quota-code {self.code} --desired-value N"
+            if self.code
+            else "ask for more under Service Quotas"
+        )
+        return f"{self.region}: the account may have {self.vcpus:g} vCPUs of {self.market.value} {self.family} instances{need}: {fix}"
 
 
 class Quotas:
-    """Asks for limits, and remembers them for half an hour. What may not be asked is unknown, which keeps nobody from anything."""
+    """The limits of each region, asked for every quarter of an hour."""
 
-    def __init__(self, clients: Clients, now: Callable[[], datetime]) -> None:
+    def __init__(self, clients: Clients, now: Now) -> None:
         self._clients = clients
-        self._now = now
-        self._lock = threading.Lock()
-        self._known: dict[tuple[str, str], tuple[datetime, float | None]] = {}
+        self._kept: Kept[tuple[str, str], float | None] = Kept(now, _TERMS)
 
-    def zero(self, region: str, instance_type: str, market: Market) -> ZeroQuota | None:
-        """The limit that keeps this from being launched at all, if it is known to be 0."""
-        family = family_of(instance_type)
-        if family is None:
-            return None
-        code = _CODES[family][0 if market is Market.SPOT else 1]
-        return ZeroQuota(region, family, market, code) if self._limit(region, code) == 0 else None
+    def refresh(self, region: str, instance_types: Sequence[str], stop: threading.Event) -> None:
+        """Ask for what these types count against, if it is time. Never raises ProviderError: what cannot be asked is unknown."""
+        for quota in _of(instance_types):
+            self._kept.refresh((region, quota.ident), lambda quota=quota: self._ask(region, quota, stop))  # type: ignore[misc]
 
-    def zero_quotas(self, region: str) -> list[ZeroQuota]:
-        """Every family's limits that are known to be 0 in a region: for `spotd doctor aws`."""
-        found = []
-        for family, codes in _CODES.items():
-            for market, code in zip((Market.SPOT, Market.ON_DEMAND), codes, strict=True):
-                if self._limit(region, code) == 0:
-                    found.append(ZeroQuota(region, family, market, code))
-        return found
-
-    def _limit(self, region: str, code: str) -> float | None:
-        now, key = self._now(), (region, code)
-        with self._lock:
-            known = self._known.get(key)
-        if known is not None and now - known[0] < _KEPT:
-            return known[1]
-        limit = self._ask(region, code)
-        with self._lock:
-            self._known[key] = (now, limit)
-        return limit
-
-    def _ask(self, region: str, code: str) -> float | None:
+    def _ask(self, region: str, quota: Quota, stop: threading.Event) -> float | None:
         client = self._clients.get("service-quotas", region)
-        # A limit that was never changed is told as the default only.
+        with reads("asking for the account's quotas", region):
+            if quota.name is not None:
+                listed = [row for page in pages(client.list_service_quotas, stop, ServiceCode="ec2") for row in rows(page, "Quotas")]
+                return next((_value(row) for row in listed if quota.name.search(str(row.get("QuotaName")))), None)
         for ask in (client.get_service_quota, client.get_aws_default_service_quota):
             try:
-                with reads("reading a quota", region):
-                    return float(ask(ServiceCode="ec2", QuotaCode=code)["Quota"]["Value"])
+                with reads("asking for the account's quotas", region):
+                    return _value(ask(ServiceCode="ec2", QuotaCode=quota.code).get("Quota"))
             except ProviderError as error:
-                if error.code != "NoSuchResourceException":
-                    return None
+                # Nobody ever asked for another value: the default holds.
+                if error.code != _NEVER_APPLIED:
+                    raise
         return None
+
+    def zero(self, region: str, instance_type: str, market: Market) -> Shortage | None:
+        """The limit of nothing that keeps a type from being started in a market there; asked for, if it is time: for `spotd doctor aws`."""
+        self.refresh(region, [instance_type], threading.Event())
+        return next((one for one in self.shortages(region, [instance_type], {}) if one.market is market), None)
+
+    def shortages(self, region: str, instance_types: Sequence[str], vcpus: Mapping[str, int]) -> tuple[Shortage, ...]:
+        """Which of these types cannot be started in which market, as far as is known. `vcpus` by type."""
+        found = []
+        for instance_type in instance_types:
+            needed = vcpus.get(instance_type)
+            for quota in _of([instance_type]):
+                known = self._kept.known((region, quota.ident))
+                limit = None if known is None else known.value
+                if limit is not None and (limit <= 0 or (needed is not None and limit < needed)):
+                    found.append(Shortage(region, quota.market, instance_type, quota.family, quota.code, limit, needed))
+        return tuple(found)
+
+    def problem(self, region: str, instance_types: Sequence[str]) -> ProviderError | None:
+        """Why a limit is not known."""
+        return next((error for quota in _of(instance_types) if (error := self._kept.error((region, quota.ident))) is not None), None)
+
+
+def _of(instance_types: Sequence[str]) -> list[Quota]:
+    """The limits that these types count against. A type of a family that is not in the table counts against none that we know."""
+    return [quota for quota in _QUOTAS if any(quota.types.match(name) for name in instance_types)]
+
+
+def _value(row: Any) -> float | None:
+    value = row.get("Value") if isinstance(row, Mapping) else None
+    return float(value) if isinstance(value, int | float) else None

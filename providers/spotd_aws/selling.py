@@ -1,133 +1,209 @@
-"""What AWS sells now: every region asked at the same time, each for itself. One that is slow, broken or not enabled is named, and delays nobody."""
+"""What AWS sells: offers of both markets in all wanted regions, put together from what the other modules ask.
+
+Every region is asked on a thread of its own, so that a sweep takes as long as the slowest. Only a region's own spot prices can cost it its offers;
+everything beside them (zones, offerings, the price list, quotas, scores, the advisor) has something that stands in for it when it cannot be asked.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as TooLate
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from spotd.core.errors import NotAuthorized, ProviderError, ProviderUnavailable
 from spotd.core.offer import Market, Offer, OfferKey
-from spotd.ports import OfferSheet
-from spotd_aws.errors import reads
+from spotd.ports import OfferQuery, OfferSheet
+from spotd_aws import on_demand, prices
+from spotd_aws.advisor import Advisor
 from spotd_aws.offerings import Offerings
-from spotd_aws.on_demand import OnDemand
-from spotd_aws.prices import SpotPrice, ask_spot_prices, spot_prices
-from spotd_aws.quotas import Quotas, ZeroQuota
-from spotd_aws.signals import Advisor, Scores, prior_hazard
-from spotd_aws.zones import Zones
+from spotd_aws.prices import SpotPrice
+from spotd_aws.prior import prior_per_hour
+from spotd_aws.quotas import Quotas, Shortage
+from spotd_aws.regions import Regions
+from spotd_aws.scores import Question, Scores, questions
+from spotd_aws.together import together
+from spotd_aws.zones import Zone, Zones, looks_usual
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from spotd.ports import OfferQuery
     from spotd_aws.clients import Clients
     from spotd_aws.config import AwsConfig
+    from spotd_aws.keeping import Now
 
-SPOT_SOURCE, LIST_SOURCE = "spot price history", "price list"
-_NAME = "aws"
-#: An answer of a region that is not enabled; where another region takes the credentials, they are not at fault (facts/cloud-api.md §1.1).
-_NOT_ENABLED = frozenset({"AuthFailure", "EndpointConnectionError", "InvalidClientTokenId", "UnrecognizedClientException"})
-#: Regions at a time: all that there are.
-_THREADS = 40
+#: The word for this provider in policies and offers.
+NAME = "aws"
+_Answer = TypeVar("_Answer")
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class _Region:
-    """What one region sells; and what it would, but for an entry in the price list that could not be read."""
+    """What one region told."""
 
-    offers: tuple[Offer, ...]
+    name: str
+    spot: Mapping[tuple[str, str], SpotPrice]
+    #: Zone name by zone id, and all names; None where the zones could not be asked for.
+    zones: tuple[Zone, ...] | None
+    #: Zone names by type; None likewise.
+    sold: Mapping[str, frozenset[str]] | None
+    shortages: tuple[Shortage, ...]
+    #: What could not be asked, though the region answers.
+    problem: ProviderError | None
+
+    def zone_of(self, price: SpotPrice) -> Zone | None:
+        """The zone that a price is of, if it is one that we use."""
+        if self.zones is None:
+            return Zone(price.zone, price.zone_id) if looks_usual(self.name, price.zone) else None
+        by_id = next((zone for zone in self.zones if price.zone_id and zone.id == price.zone_id), None)
+        return by_id or next((zone for zone in self.zones if not price.zone_id and zone.name == price.zone), None)
+
+    def short(self, instance_type: str, market: Market) -> bool:
+        """Whether the account's limit allows not even one."""
+        return any((one.instance_type, one.market) == (instance_type, market) for one in self.shortages)
 
 
 class Selling:
-    """Offers of one account."""
+    """Offers and regions of one account. `clock` gives the wall time, aware."""
 
-    def __init__(self, clients: Clients, config: AwsConfig, clock: Callable[[], datetime]) -> None:
+    def __init__(self, clients: Clients, config: AwsConfig, clock: Now = _now) -> None:
         self._clients = clients
-        self._timeout_s = config.price_timeout
-        self._now = clock
-        self._zones = Zones(clients, config.regions, clock)
+        self._config = config
+        self._clock = clock
+        self._regions = Regions(clients, clock)
+        self._zones = Zones(clients, clock)
         self._offerings = Offerings(clients, clock)
-        self._on_demand = OnDemand(clients, clock)
+        self._on_demand = on_demand.OnDemandPrices(clients, clock)
         self._quotas = Quotas(clients, clock)
-        self._scores = Scores(clients, config.score_pools, clock)
+        self._scores = Scores(clients, clock)
         self._advisor = Advisor(config.spot_advisor, clock)
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="aws-prices")
+        self._lock = threading.Lock()
+        self._asked: frozenset[str] = frozenset()
+        self._shortages: dict[str, tuple[Shortage, ...]] = {}
+        self._problems: tuple[ProviderError, ...] = ()
+        self._sweep = threading.Event()
 
     def regions(self) -> Sequence[str]:
-        """Configured, or enabled. Empty where that cannot be asked now: the daemon goes on with those that its policies name."""
-        try:
-            return self._zones.regions()
-        except ProviderError:
-            return ()
-
-    def zero_quotas(self, region: str) -> Sequence[ZeroQuota]:
-        """Limits of 0 in a region, as far as they may be read."""
-        return self._quotas.zero_quotas(region)
+        """The configured regions, else those enabled for the account; as long as it has never told, those that were asked for prices."""
+        if self._config.regions:
+            return self._config.regions
+        enabled = self._regions.enabled()
+        with self._lock:
+            return tuple(sorted(self._asked if enabled is None else enabled))
 
     def offers(self, query: OfferQuery) -> OfferSheet:
-        """Both markets. A region that could not be asked is a failure; raises only where none could be."""
-        asked: dict[str, Future[_Region]] = {
-            region: self._pool.submit(self._region, region, query.instance_types) for region in sorted(query.regions)
-        }
-        scores = self._pool.submit(self._scores.ask, sorted(query.regions))
-        offers: list[Offer] = []
-        failures: dict[str, ProviderError] = {}
-        began = self._now()
-        for region, future in asked.items():
-            left = self._timeout_s - (self._now() - began).total_seconds()
-            try:
-                offers += future.result(timeout=max(left, 0.05)).offers
-            except TooLate:
-                future.cancel()
-                failures[region] = ProviderUnavailable(f"{region} did not tell its prices within {self._timeout_s:g} s", "Timeout")
-            except ProviderError as error:
-                failures[region] = error
-        if failures and len(failures) == len(asked):
-            raise next(iter(failures.values()))
-        del scores  # they count from the next sweep on: nothing waits for a prior
-        return OfferSheet(tuple(offers), {region: _told(region, error) for region, error in failures.items()})
+        """Both markets in every zone that sells the type. Raises ProviderError where no region could be asked at all."""
+        types, regions = tuple(sorted(query.instance_types)), tuple(sorted(query.regions))
+        if not types or not regions:
+            return OfferSheet(())
+        with self._lock:
+            self._asked |= query.regions
+        seen_at = self._clock()
+        asked = tuple(questions(self._config.score_pools, self._config.regions or regions))
+        told = self._ask_all(types, regions, asked)
+        found, failures = self._sort(regions, told)
+        offers = [offer for region in found for offer in self._offers_of(region, types, asked, seen_at)]
+        self._take_notes(types, found, asked)
+        if not found and failures:
+            raise failures[min(failures)]
+        return OfferSheet(tuple(offers), failures | self._unpriced(found, types, failures))
 
     def close(self) -> None:
-        """End the threads once they are done."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        """Let a sweep that is under way end after the call it is in."""
+        self._sweep.set()
 
-    def _region(self, region: str, instance_types: frozenset[str]) -> _Region:
-        zones = self._zones.of(region)
-        sold = self._offerings.of(region, instance_types)
-        with reads("asking for spot prices", region):
-            rows = ask_spot_prices(self._clients.get("ec2", region), instance_types, self._now())
-        seen_at = self._now()
-        spot = [price for price in spot_prices(rows, zones) if (price.instance_type, price.zone) in sold]
-        return _Region((*self._spot(region, spot, zones, seen_at), *self._listed(region, instance_types, sold, zones)))
+    def zero_quotas(self, region: str) -> tuple[Shortage, ...]:
+        """Limits of which the last sweep learned that they allow nothing: why types are not offered in a region."""
+        with self._lock:
+            return self._shortages.get(region, ())
 
-    def _spot(self, region: str, prices: Sequence[SpotPrice], zones: Mapping[str, str], seen_at: datetime) -> Iterator[Offer]:
-        for price in prices:
-            kind = price.instance_type
-            if self._quotas.zero(region, kind, Market.SPOT) is not None:
+    def problems(self) -> tuple[ProviderError, ...]:
+        """What the last sweep did without: scores, the advisor's data, quotas that could not be asked. Each says what to do."""
+        with self._lock:
+            return self._problems
+
+    # Asking
+
+    def _ask_all(self, types: Sequence[str], regions: Sequence[str], asked: Sequence[Question]) -> dict[object, _Region | ProviderError | None]:
+        self._sweep = stop = threading.Event()
+        errands: dict[object, Callable[[], _Region | None]] = {region: partial(self._ask_region, region, types, stop) for region in regions}
+        errands |= {("price list", kind): partial(self._on_demand.refresh, kind, stop) for kind in types if self._on_demand.due(kind)}
+        errands |= {question: partial(self._scores.refresh, question, stop) for question in asked if self._scores.due(question)}
+        if self._advisor.due:
+            errands["advisor",] = self._advisor.refresh
+        return together(errands, stop, self._config.price_timeout)
+
+    def _ask_region(self, region: str, types: Sequence[str], stop: threading.Event) -> _Region:
+        """Spot prices first: without them there is nothing to put together, unless it is only the permission for them that is missing."""
+        problems: list[ProviderError] = []
+        spot: Mapping[tuple[str, str], SpotPrice] = {}
+        try:
+            spot = prices.current(self._clients, region, types, stop)
+        except NotAuthorized as error:
+            if not error.code.startswith(("UnauthorizedOperation", "AccessDenied")):
+                raise
+            problems.append(error)
+        zones = self._or_none(partial(self._zones.of, region), problems)
+        sold = self._or_none(partial(self._offerings.zones, region, types, stop), problems)
+        self._quotas.refresh(region, types, stop)
+        # Only to compare with limits: where it cannot be asked, a limit of nothing is still seen.
+        known = sorted(sold) if sold is not None else sorted({price.instance_type for price in spot.values()})
+        vcpus = self._or_none(partial(self._offerings.vcpus, region, known, stop), []) or {}
+        if not spot and problems and zones is None and sold is None:
+            raise problems[0]
+        return _Region(region, spot, zones, sold, self._quotas.shortages(region, known, vcpus), problems[0] if problems else None)
+
+    def _or_none(self, ask: Callable[[], _Answer], problems: list[ProviderError]) -> _Answer | None:
+        try:
+            return ask()
+        except ProviderError as error:
+            problems.append(error)
+            return None
+
+    # Putting together
+
+    def _sort(self, regions: Sequence[str], told: Mapping[object, object]) -> tuple[list[_Region], dict[str, ProviderError]]:
+        """Regions that answered, and what is wrong with the others, or with those that answered in part."""
+        late = f"did not tell its prices within {self._config.price_timeout:g} s (price_timeout in [providers.aws])"
+        answers = {region: told.get(region, ProviderUnavailable(f"{region} {late}")) for region in regions}
+        found = [answer for answer in answers.values() if isinstance(answer, _Region)]
+        self._regions.answered([region.name for region in found])
+        failures = {region: self._regions.judged(region, answer) for region, answer in answers.items() if isinstance(answer, ProviderError)}
+        return found, failures | {region.name: region.problem for region in found if region.problem is not None}
+
+    def _offers_of(self, region: _Region, types: Sequence[str], asked: Sequence[Question], seen_at: datetime) -> Iterator[Offer]:
+        sold_by_price: dict[str, set[str]] = {}
+        for price in sorted(region.spot.values(), key=lambda one: one.place):
+            zone, kind = region.zone_of(price), price.instance_type
+            if zone is None or (region.sold is not None and zone.name not in region.sold.get(kind, ())):
                 continue
-            prior = prior_hazard(self._scores.of(kind, region, zones[price.zone]), self._advisor.band(region, kind))
-            yield Offer(OfferKey(_NAME, region, price.zone, kind, Market.SPOT), price.usd_per_hour, seen_at, SPOT_SOURCE, prior)
-
-    def _listed(self, region: str, instance_types: frozenset[str], sold: frozenset[tuple[str, str]], zones: Mapping[str, str]) -> Iterator[Offer]:
-        # A price list that cannot be read costs only the on-demand offers it has no older price for.
-        prices, _ = self._on_demand.prices(region, instance_types)
-        for kind, price in prices.items():
-            if self._quotas.zero(region, kind, Market.ON_DEMAND) is not None:
+            sold_by_price.setdefault(kind, set()).add(zone.name)
+            if not region.short(kind, Market.SPOT):
+                prior = prior_per_hour(self._scores.of(asked, kind, region.name, zone.id), self._advisor.percent(region.name, kind))
+                key = OfferKey(NAME, region.name, zone.name, kind, Market.SPOT)
+                yield Offer(key, price.usd_per_hour, seen_at, prices.SOURCE, prior)
+        # Where the offerings are not known, a type that has a spot price in a zone is sold there.
+        sold = region.sold if region.sold is not None else sold_by_price
+        usable = None if region.zones is None else {zone.name for zone in region.zones}
+        for kind in types:
+            known = self._on_demand.known(kind, region.name)
+            if known is None or region.short(kind, Market.ON_DEMAND):
                 continue
-            for zone in sorted(zones):
-                if (kind, zone) in sold:
-                    yield Offer(OfferKey(_NAME, region, zone, kind, Market.ON_DEMAND), price.usd_per_hour, price.seen_at, LIST_SOURCE)
+            for name in sorted(sold.get(kind, ())):
+                if name in usable if usable is not None else looks_usual(region.name, name):
+                    yield Offer(OfferKey(NAME, region.name, name, kind, Market.ON_DEMAND), known.value, known.seen_at, on_demand.SOURCE)
 
+    def _unpriced(self, found: Sequence[_Region], types: Sequence[str], failures: Mapping[str, ProviderError]) -> dict[str, ProviderError]:
+        """Regions without on-demand prices, or with old ones, because the price list could not be read: it is one for all of them."""
+        problem = next((error for kind in types if (error := self._on_demand.problem(kind)) is not None), None)
+        return {} if problem is None else {region.name: problem for region in found if region.name not in failures}
 
-def _told(region: str, error: ProviderError) -> ProviderError:
-    """The failure of one region among others that answered."""
-    if error.code in _NOT_ENABLED:
-        message = (
-            f"{region} is not enabled for the account, or not reached from here: enable it (aws account enable-region), or leave it out of regions"
-        )
-        return NotAuthorized(message, error.code) if isinstance(error, NotAuthorized) else ProviderUnavailable(message, error.code)
-    return error
+    def _take_notes(self, types: Sequence[str], found: Sequence[_Region], asked: Sequence[Question]) -> None:
+        candidates = [self._advisor.problem(), *map(self._scores.problem, asked), *(self._quotas.problem(region.name, types) for region in found)]
+        with self._lock:
+            self._shortages |= {region.name: region.shortages for region in found}
+            self._problems = tuple(problem for problem in candidates if problem is not None)

@@ -1,62 +1,57 @@
-"""Regions and zones of the account. Names are the account's own aliases, ids are physical: scores go by ids, launches by names (facts §0.5, §1.2)."""
+"""Zones by name and id. A name is an alias of the account's, an id is the place itself (facts/cloud-api.md §0.5)."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from spotd_aws.errors import reads
+from spotd_aws.keeping import Kept, Now, Terms
+from spotd_aws.paging import rows
 
 if TYPE_CHECKING:
     from spotd_aws.clients import Clients
 
-_KEPT = timedelta(days=1)
+_TERMS = Terms(fresh=timedelta(days=1))
+_USUAL = "availability-zone"
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """An availability zone that machines can be started in."""
+
+    name: str
+    id: str
 
 
 class Zones:
-    """Asks for them, and remembers them for a day."""
+    """The zones of each region, as this account calls them: asked for once a day."""
 
-    def __init__(self, clients: Clients, configured: Sequence[str], now: Callable[[], datetime]) -> None:
+    def __init__(self, clients: Clients, now: Now) -> None:
         self._clients = clients
-        self._configured = tuple(configured)
-        self._now = now
-        self._lock = threading.Lock()
-        self._enabled: tuple[datetime, tuple[str, ...]] | None = None
-        self._zones: dict[str, tuple[datetime, Mapping[str, str]]] = {}
+        self._kept: Kept[str, tuple[Zone, ...]] = Kept(now, _TERMS)
 
-    def regions(self) -> Sequence[str]:
-        """Those configured, else every region that is enabled for the account. Raises ProviderError when that is asked and not answered."""
-        if self._configured:
-            return self._configured
-        now = self._now()
-        with self._lock:
-            known = self._enabled
-        if known is not None and now - known[0] < _KEPT:
-            return known[1]
-        home = self._clients.home_region()
-        with reads("listing the regions", home):
-            rows = self._clients.get("ec2", home).describe_regions()["Regions"]
-            enabled = tuple(sorted(str(row["RegionName"]) for row in rows))
-        with self._lock:
-            self._enabled = (now, enabled)
-        return enabled
+    def of(self, region: str) -> tuple[Zone, ...]:
+        """The zones of a region. Raises ProviderError."""
+        return self._kept.get(region, lambda: self._ask(region))
 
-    def of(self, region: str) -> Mapping[str, str]:
-        """The zones that machines can be in, id by name. Local and wavelength zones are none."""
-        now = self._now()
-        with self._lock:
-            known = self._zones.get(region)
-        if known is not None and now - known[0] < _KEPT:
-            return known[1]
+    def _ask(self, region: str) -> tuple[Zone, ...]:
         with reads("listing the zones", region):
-            rows = self._clients.get("ec2", region).describe_availability_zones()["AvailabilityZones"]
-            zones = {str(row["ZoneName"]): str(row["ZoneId"]) for row in rows if _usable(row)}
-        with self._lock:
-            self._zones[region] = (now, zones)
-        return zones
+            return usable(rows(self._clients.get("ec2", region).describe_availability_zones(), "AvailabilityZones"))
 
 
-def _usable(row: Any) -> bool:
-    return row.get("ZoneType", "availability-zone") == "availability-zone" and row.get("State", "available") in {"available", "constrained"}
+def usable(found: Iterable[Mapping[str, Any]]) -> tuple[Zone, ...]:
+    """Those that are available and no local or wavelength zones. What an account cannot see is not among them."""
+    return tuple(
+        Zone(str(row["ZoneName"]), str(row.get("ZoneId") or ""))
+        for row in found
+        if row.get("ZoneName") and row.get("State", "available") == "available" and row.get("ZoneType", _USUAL) == _USUAL
+    )
+
+
+def looks_usual(region: str, name: str) -> bool:
+    """Whether a zone is none of the local ones, by its name alone: us-west-2a and not us-west-2-lax-1a."""
+    return re.fullmatch(re.escape(region) + "[a-z]", name) is not None
