@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from spotd.core.errors import NoCapacity, ProviderError, ProviderUnavailable, QuotaExceeded
+from spotd.core.errors import Misconfigured, NoCapacity, ProviderError, ProviderUnavailable, QuotaExceeded
 from spotd.core.instance import EndedBy, ObservedState
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ _BY_REASON = {
     "Server.SpotInstanceTermination": EndedBy.RECLAIM,
     "Server.SpotInstanceShutdown": EndedBy.RECLAIM,
     "Server.InsufficientInstanceCapacity": EndedBy.NEVER_RAN,
+    # "During launch", say the API's own words for both (botocore, StateReason).
+    "Server.InternalError": EndedBy.NEVER_RAN,
     "Client.InternalError": EndedBy.NEVER_RAN,
     "Client.InvalidSnapshot.NotFound": EndedBy.NEVER_RAN,
     "Client.VolumeLimitExceeded": EndedBy.NEVER_RAN,
@@ -43,7 +45,8 @@ _BY_REASON = {
     "Client.UserInitiatedShutdown": EndedBy.EXTERNAL,
     "Client.UserInitiatedHibernate": EndedBy.EXTERNAL,
     "Client.InstanceInitiatedShutdown": EndedBy.GUEST,
-    "Client.InstanceTerminated": EndedBy.GUEST,
+    # Somebody made an image of it.
+    "Client.InstanceTerminated": EndedBy.EXTERNAL,
     "Server.ScheduledStop": EndedBy.MAINTENANCE,
 }
 _MOMENT = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
@@ -99,5 +102,10 @@ def launch_failure(machine: Machine) -> ProviderError | None:
             return NoCapacity("there was no capacity when the instance was to start", machine.reason)
         case "Client.VolumeLimitExceeded":
             return QuotaExceeded("the limit of volumes was reached when the instance was to start", machine.reason)
+        case "Client.InternalError" | "Client.InvalidSnapshot.NotFound":
+            # Most often the key that encrypts its disk (facts/cloud-api.md §2.2): ops' to mend, and other regions may do.
+            return Misconfigured(
+                "the instance could not start: look at its image's snapshot and at the key of its disk", machine.reason
+            )
         case _:
             return None

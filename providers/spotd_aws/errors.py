@@ -100,10 +100,17 @@ _SENTENCES = {
     "DefaultVpcDoesNotExist": "there is no default VPC: name subnets under [providers.aws], or make one (aws ec2 create-default-vpc)",
     "VPCIdNotSpecified": "there is no default VPC: name subnets under [providers.aws], or make one (aws ec2 create-default-vpc)",
 }
-#: botocore's own exceptions, by name: importing them would cost whoever only reads this table the SDK.
+#: botocore's own exceptions, by the names of their classes and bases: importing them would cost whoever only reads this table the SDK.
 _NO_CREDENTIALS = frozenset({
-    "NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ProfileNotFound", "TokenRetrievalError", "SSOTokenLoadError",
+    "NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ProfileNotFound", "TokenRetrievalError", "NoAuthTokenError",
+    "SSOError", "LoginError",
 })  # fmt: skip
+_NO_ANSWER = frozenset({"HTTPClientError", "ConnectionError"})
+#: What EC2 says InvalidParameterValue or InvalidParameterCombination to although nothing is wrong with the job: an instance profile that is
+#: missing, or so new that it is not known everywhere (facts/cloud-api.md §2.4); an image of another architecture; an account on the free plan.
+_NOT_THE_JOBS_FAULT = ("instance profile", "architecture", "free tier")
+#: Organisations forbid whole regions so. Other regions take the job: no reason to leave the provider alone, as for a permission that is missing.
+_FORBIDDEN = "explicit deny in a service control policy"
 _ACTION = re.compile(r"not authorized to perform:? ([a-zA-Z0-9-]+:[A-Za-z0-9]+)")
 #: How much of AWS's own text is passed on.
 _MOST = 300
@@ -116,7 +123,10 @@ def translate(error: Exception, *, doing: str, region: str = "") -> ProviderErro
     response = getattr(error, "response", None) or {}
     said = response.get("Error") if isinstance(response, dict) else None
     if isinstance(said, dict) and said.get("Code"):
-        return _by_code(_plain(str(said["Code"])), str(said.get("Message") or ""), error, _where(doing, region))
+        code, text = _plain(str(said["Code"])), " ".join(str(said.get("Message") or "").split())
+        if code in _AUTH and region and _FORBIDDEN in text.lower():
+            return Misconfigured(f"{_where(doing, region)}: {_by_policy(region)}", code)
+        return _by_code(code, text[:_MOST], error, _where(doing, region))
     return _without_code(error, _where(doing, region))
 
 
@@ -131,6 +141,10 @@ def reads(doing: str, region: str = "") -> Iterator[None]:
         raise translate(error, doing=doing, region=region) from error
 
 
+def _by_policy(region: str) -> str:
+    return f"an organisation's policy forbids it: leave {region} out of `regions` in [providers.aws], or have the policy changed"
+
+
 def _where(doing: str, region: str) -> str:
     return f"{doing} in {region}" if region else doing
 
@@ -141,7 +155,6 @@ def _plain(code: str) -> str:
 
 
 def _by_code(code: str, text: str, error: Exception, where: str) -> ProviderError:
-    text = " ".join(text.split())[:_MOST]
     message = f"{where}: {_SENTENCES.get(code) or text or 'AWS gives no reason'}"
     if code in _CAPACITY_SCOPES:
         return NoCapacity(message, code, _CAPACITY_SCOPES[code])
@@ -176,8 +189,7 @@ def _not_authorized(code: str, text: str, error: Exception, where: str) -> NotAu
 
 
 def _request(code: str, text: str, message: str) -> ProviderError:
-    # An instance profile that was just made is not known everywhere yet, and one that is missing is ops' to make (facts/cloud-api.md §2.4).
-    if code == "InvalidParameterValue" and "instance profile" in text.lower():
+    if code in {"InvalidParameterValue", "InvalidParameterCombination"} and any(words in text.lower() for words in _NOT_THE_JOBS_FAULT):
         return Misconfigured(message, code)
     return InvalidRequest(message, code, _field(code, text))
 
@@ -190,26 +202,18 @@ def _field(code: str, text: str) -> str:
 
 def _without_code(error: Exception, where: str) -> ProviderError:
     kind = type(error).__name__
-    match kind:
-        case (
-            "NoCredentialsError"
-            | "PartialCredentialsError"
-            | "CredentialRetrievalError"
-            | "ProfileNotFound"
-            | "TokenRetrievalError"
-            | "SSOTokenLoadError"
-        ):
-            # The text of some of these quotes files; the class says enough.
-            return NotAuthorized(f"{where}: boto3 finds no usable AWS credentials: set them by environment, profile or instance role", kind)
-        case "ParamValidationError":
-            return InvalidRequest(f"{where}: {_first_line(error)}", kind, "")
-        case "EndpointConnectionError" | "ConnectTimeoutError" | "ReadTimeoutError" | "ConnectionClosedError" | "HTTPClientError" | "SSLError":
-            return ProviderUnavailable(f"{where}: AWS did not answer ({kind})", kind)
-        case "ResponseParserError":
-            return ProviderUnavailable(f"{where}: what came back is no answer of AWS", kind)
-        case _:
-            # Only the class: a message of an unexpected error may hold anything.
-            return ProviderUnavailable(f"{where}: unexpected {kind}", kind)
+    kinds = {base.__name__ for base in type(error).__mro__}
+    if kinds & _NO_CREDENTIALS:
+        # The text of some of these quotes files; the class says enough.
+        return NotAuthorized(f"{where}: boto3 finds no usable AWS credentials: set them by environment, profile or instance role", kind)
+    if kind == "ParamValidationError":
+        return InvalidRequest(f"{where}: {_first_line(error)}", kind, "")
+    if kinds & _NO_ANSWER:
+        return ProviderUnavailable(f"{where}: AWS did not answer ({kind})", kind)
+    if kind == "ResponseParserError":
+        return ProviderUnavailable(f"{where}: what came back is no answer of AWS", kind)
+    # Only the class: a message of an unexpected error may hold anything.
+    return ProviderUnavailable(f"{where}: unexpected {kind}", kind)
 
 
 def _first_line(error: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 _LONGEST_TOKEN = 64
 #: The token is known, with other parameters or with an instance that has ended: what it stands for has to be looked at.
 _KNOWN_TOKEN = frozenset({"IdempotentParameterMismatch", "IdempotentInstanceTerminated"})
+#: How many tokens are remembered, to tell a token's second use by another request from a machine that is not described yet.
+_REMEMBERED = 1000
 #: What EC2 says of a call that was not to be carried out, and could have been.
 WOULD_SUCCEED = "DryRunOperation"
 #: Metadata through one bridge more, for jobs in containers; and no version 1 (facts/reclaim.md §1.2).
@@ -40,12 +43,16 @@ class Launcher:
         self._config = config
         self._images = Images(clients, now)
         self._networks = Networks(clients, deployment, now)
+        self._lock = threading.Lock()
+        #: By token and zone, oldest first.
+        self._used: dict[tuple[str, str], str] = {}
 
     def launch(self, request: LaunchRequest, user_data: str) -> Launched:
         """One call, one attempt. Idempotent by the token, which is zonal: a zone is always named."""
         if len(request.token) > _LONGEST_TOKEN or not request.token.isascii():
             raise InvalidRequest(f"a client token has at most {_LONGEST_TOKEN} ASCII characters", "InvalidClientToken", "token")
         region, place = request.offer.region, self._config.place(request.offer.region)
+        used_for = self._used_for(request)
         try:
             image = self._images.get(region, str(place.image))
             parameters = _parameters(request, place, image, self._networks.get(region, request.offer.zone, place))
@@ -60,7 +67,7 @@ class Launcher:
             raise
         except InvalidRequest as error:
             if error.code in _KNOWN_TOKEN:
-                return self._earlier(request, error)
+                return self._earlier(request, error, used_for)
             raise
         except PriceTooHigh as error:
             if request.max_price_usd_per_hour is None:
@@ -84,28 +91,44 @@ class Launcher:
             if error.code != WOULD_SUCCEED:
                 raise
 
-    def _earlier(self, request: LaunchRequest, refusal: InvalidRequest) -> Launched:
-        """The machine that this very request made before, alive or dead: a request makes one machine for ever."""
-        made = self._made_by(request)
-        if made is None:
+    def _earlier(self, request: LaunchRequest, refusal: InvalidRequest, used_for: str) -> Launched:
+        """The machine that this very request made before, alive or dead: a request makes one machine for ever.
+
+        Raises the refusal where the token was another request's. Where nothing shows whose it was, the machine is not described yet, or not any
+        more (facts/cloud-api.md §2.2): nothing can be had for this token then, which is no fault of the job.
+        """
+        found = self._with_token(request)
+        ours = next((machine for machine in found if _is_of(machine, request)), None)
+        if ours is not None:
+            return _launched(ours, {})
+        if found or used_for != fingerprint(request):
             raise refusal
-        return _launched(made, {})
+        message = f"{request.offer.instance_type} in {request.offer.zone}: an earlier call of the same launch made a machine that AWS does not show"
+        raise NoCapacity(message, refusal.code) from refusal
 
     def outcome(self, request: LaunchRequest) -> LaunchOutcome:
         """What became of a call, by its token. Nothing found proves nothing: descriptions lag behind (facts/cloud-api.md §2.2)."""
-        machine = self._made_by(request)
+        machine = next((machine for machine in self._with_token(request) if _is_of(machine, request)), None)
         if machine is None:
             return Unknown()
         failure = launch_failure(machine)
         return _launched(machine, {}) if failure is None else Refused(failure)
 
-    def _made_by(self, request: LaunchRequest) -> Machine | None:
+    def _with_token(self, request: LaunchRequest) -> list[Machine]:
+        """What was launched with this token in this zone: tokens are zonal, and elsewhere the same one may stand for another machine."""
         region = request.offer.region
         with reads("looking for a launched instance", region):
             found = machines(self._clients.get("ec2", region), {"client-token": request.token})
-        wanted = fingerprint(request)
-        # Tokens are zonal: elsewhere the same one may stand for another machine. Of one whose tags are gone, zone and token must do.
-        return next((m for m in found if m.zone == request.offer.zone and m.tags.get(REQUEST, wanted) == wanted), None)
+        return [machine for machine in found if machine.zone == request.offer.zone]
+
+    def _used_for(self, request: LaunchRequest) -> str:
+        """The fingerprint of the first request that this object launched with a token in a zone; this one's own from now on if there was none."""
+        key = (request.token, request.offer.zone)
+        with self._lock:
+            first = self._used.setdefault(key, fingerprint(request))
+            if len(self._used) > _REMEMBERED:
+                del self._used[next(iter(self._used))]
+        return first
 
     def terminate(self, region: str, provider_id: str) -> None:
         """Ask for the end. One id a call: a wrong one among many would keep all of them alive (facts/cloud-api.md §2.2)."""
@@ -115,6 +138,12 @@ class Launcher:
         except ProviderError as error:
             if error.code not in NOT_FOUND:
                 raise
+
+
+def _is_of(machine: Machine, request: LaunchRequest) -> bool:
+    """Whether this very request made it. Tags vanish before the row does; then token and zone must do."""
+    wanted = fingerprint(request)
+    return machine.tags.get(REQUEST, wanted) == wanted
 
 
 def _launched(machine: Machine, parameters: Mapping[str, Any]) -> Launched:
@@ -145,12 +174,13 @@ def _parameters(request: LaunchRequest, place: Place, image: Image, network: Net
         # One-time only: a persistent request would launch again what we end (facts/cloud-api.md §2.1).
         options: dict[str, Any] = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
         if request.max_price_usd_per_hour is not None:
-            options["MaxPrice"] = str(request.max_price_usd_per_hour)
+            options["MaxPrice"] = f"{request.max_price_usd_per_hour:f}"
         parameters["InstanceMarketOptions"] = {"MarketType": "spot", "SpotOptions": options}
     parameters.update(_network(place, network))
-    size = request.disk_gb or place.root_disk
-    if size is not None:
-        disk = {"VolumeSize": max(size, image.size_gb), "VolumeType": "gp3", "DeleteOnTermination": True}
+    size = max(request.disk_gb or place.root_disk or 0, image.size_gb)
+    if size:
+        # Said even where the image's own size will do: an image may have made its disk outlive the machine, which is then paid for for ever.
+        disk = {"VolumeSize": size, "VolumeType": "gp3", "DeleteOnTermination": True}
         parameters["BlockDeviceMappings"] = [{"DeviceName": image.root_device, "Ebs": disk}]
     parameters.update(_identity(request.instance_profile or place.instance_profile, place.key_name))
     return parameters

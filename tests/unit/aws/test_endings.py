@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from spotd.core.errors import NoCapacity, ProviderUnavailable
+from spotd.core.errors import Misconfigured, NoCapacity, ProviderUnavailable, QuotaExceeded
 from spotd.core.instance import EndedBy, ObservedState
 from spotd_aws.endings import ending_of, launch_failure, observed_state
 from spotd_aws.machines import Machine
@@ -33,7 +33,8 @@ def _machine(state: str, reason: str = "", transition: str = "") -> Machine:
         ("Server.InsufficientInstanceCapacity", "", EndedBy.NEVER_RAN),
         ("Client.VolumeLimitExceeded", "", EndedBy.NEVER_RAN),
         ("Server.ScheduledStop", "", EndedBy.MAINTENANCE),
-        ("Server.InternalError", "", EndedBy.UNKNOWN),
+        ("Server.InternalError", "", EndedBy.NEVER_RAN),
+        ("Client.InstanceTerminated", "", EndedBy.EXTERNAL),
         ("", "", EndedBy.UNKNOWN),
         ("Server.SomethingNew", "fulfilled", EndedBy.UNKNOWN),
     ],
@@ -77,5 +78,7 @@ def test_a_state_that_nobody_knows_is_not_guessed() -> None:
 def test_a_launch_that_died_while_pending_was_refused() -> None:
     """Accepted, and then there was no capacity: nothing ran, and the pool is short."""
     assert isinstance(launch_failure(_machine("terminated", "Server.InsufficientInstanceCapacity")), NoCapacity)
+    assert isinstance(launch_failure(_machine("terminated", "Client.VolumeLimitExceeded")), QuotaExceeded)
+    assert isinstance(launch_failure(_machine("terminated", "Client.InternalError")), Misconfigured)
     assert launch_failure(_machine("terminated", "Client.UserInitiatedShutdown")) is None
     assert launch_failure(_machine("pending")) is None
