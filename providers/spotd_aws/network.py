@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from spotd.core.errors import Misconfigured
+from spotd.core.errors import Misconfigured, Scope
 from spotd_aws.config import PREFIX
 from spotd_aws.errors import reads
 
@@ -61,14 +61,14 @@ class Networks:
         ec2 = self._clients.get("ec2", region)
         subnet = place.subnets.get(zone)
         if place.subnets and subnet is None:
-            raise Misconfigured(f"no subnet is named for {zone}: add it to subnets under [providers.aws.in.{region}]", "NoSubnet")
+            raise _wrong(f"no subnet is named for {zone}: add it to subnets under [providers.aws.in.{region}]", "NoSubnet")
         vpc = None
         if subnet is not None:
             with reads(f"looking at subnet {subnet}", region):
                 (row,) = ec2.describe_subnets(SubnetIds=[subnet])["Subnets"]
                 vpc, where = str(row["VpcId"]), str(row["AvailabilityZone"])
             if where != zone:
-                raise Misconfigured(f"subnet {subnet} is in {where}, not in {zone}: correct subnets under [providers.aws.in.{region}]", "WrongSubnet")
+                raise _wrong(f"subnet {subnet} is in {where}, not in {zone}: correct subnets under [providers.aws.in.{region}]", "WrongSubnet")
         elif needs_subnet:
             with reads(f"looking for the default subnet of {zone}", region):
                 filters = [{"Name": "default-for-az", "Values": ["true"]}, {"Name": "availability-zone", "Values": [zone]}]
@@ -86,3 +86,8 @@ class Networks:
                 vpc = str(defaults[0]["VpcId"])
             filters = [{"Name": "group-name", "Values": [self._group]}, {"Name": "vpc-id", "Values": [vpc]}]
             return tuple(str(row["GroupId"]) for row in ec2.describe_security_groups(Filters=filters)["SecurityGroups"])
+
+
+def _wrong(sentence: str, code: str) -> Misconfigured:
+    """Of one zone only: the others have subnets of their own."""
+    return Misconfigured(sentence, code, Scope.ZONE)

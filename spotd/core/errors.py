@@ -138,8 +138,10 @@ class InvalidRequest(ProviderError):
 class Misconfigured(ProviderError):
     """Nothing was launched: what ops configured for this region is not there (an image, a subnet). Other regions can take the job meanwhile.
 
-    It is no fault of the job, so it must not fail it as InvalidRequest does. The loop cools region x market and tells ops the sentence.
+    It is no fault of the job, so it must not fail it as InvalidRequest does. The loop cools region x market, or less, and tells ops the sentence.
     """
+
+    where: Scope = Scope.REGION
 
     @property
     def kind(self) -> ErrorKind:  # noqa: D102
@@ -147,7 +149,7 @@ class Misconfigured(ProviderError):
 
     @property
     def scope(self) -> Scope:  # noqa: D102
-        return Scope.REGION
+        return self.where
 
 
 @dataclass(slots=True, eq=False)

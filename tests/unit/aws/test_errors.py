@@ -7,7 +7,15 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from botocore.exceptions import ClientError, ConnectTimeoutError, EndpointConnectionError, NoCredentialsError, ReadTimeoutError
+from botocore.exceptions import (
+    ClientError,
+    ConnectTimeoutError,
+    CredentialRetrievalError,
+    EndpointConnectionError,
+    NoCredentialsError,
+    ReadTimeoutError,
+    UnauthorizedSSOTokenError,
+)
 from botocore.parsers import ResponseParserError
 
 from spotd.core.errors import (
@@ -75,12 +83,28 @@ def test_what_ops_configured_does_not_fail_a_job(code: str) -> None:
     assert _said(code).scope is Scope.REGION
 
 
-def test_a_missing_instance_profile_is_not_the_jobs_fault() -> None:
-    """EC2 says InvalidParameterValue for it; it may also be too new to be known."""
-    assert isinstance(
-        _said("InvalidParameterValue", "Value (x) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"), Misconfigured
-    )
-    assert isinstance(_said("InvalidParameterValue", "Invalid value 'x' for InstanceType."), InvalidRequest)
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("InvalidParameterValue", "Value (x) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"),
+        ("InvalidParameterValue", "The architecture 'arm64' of the specified instance type does not match the architecture 'x86_64' of the AMI."),
+        ("InvalidParameterCombination", "The specified instance type is not eligible for Free Tier."),
+    ],
+)
+def test_some_invalid_parameters_are_not_the_jobs_fault(code: str, message: str) -> None:
+    """An instance profile (too new, or missing), an image, an account's plan: what ops chose, and the job is not to fail for it."""
+    assert isinstance(_said(code, message), Misconfigured)
+    assert isinstance(_said(code, "Invalid value 'x' for InstanceType."), InvalidRequest)
+
+
+def test_a_region_that_an_organisation_forbids_does_not_stop_the_others() -> None:
+    """A permission that is missing stops the provider; one that a policy takes away in one region makes only that region useless."""
+    text = "User: arn:x is not authorized to perform: ec2:RunInstances on resource: y with an explicit deny in a service control policy"
+    error = _said("UnauthorizedOperation", text)
+    assert isinstance(error, Misconfigured)
+    assert error.scope is Scope.REGION
+    assert "leave us-west-2 out" in error.message
+    assert isinstance(_said("UnauthorizedOperation", text.replace("service control", "session")), NotAuthorized)
 
 
 @pytest.mark.parametrize(
@@ -131,8 +155,17 @@ def test_no_answer_proves_nothing(error: Exception) -> None:
     assert "asking in us-west-2" in caught.value.message
 
 
-def test_no_credentials_is_a_sentence() -> None:
-    """And nothing of what boto3 read is in it."""
-    error = translate(NoCredentialsError(), doing="asking")
+@pytest.mark.parametrize(
+    "cause",
+    [
+        NoCredentialsError(),
+        CredentialRetrievalError(provider="process", error_msg="of a secret"),
+        UnauthorizedSSOTokenError(),
+    ],
+)
+def test_no_credentials_is_a_sentence(cause: Exception) -> None:
+    """Also where a login has run out; and nothing of what boto3 read is in it."""
+    error = translate(cause, doing="asking")
     assert isinstance(error, NotAuthorized)
     assert "environment, profile or instance role" in error.message
+    assert "secret" not in str(error)
