@@ -23,7 +23,6 @@ from aiohttp import web
 
 from spotd.core import events as e
 from spotd.core.directive import Directive, directive, wire_kind
-from spotd.core.errors import ProviderError
 from spotd.core.instance import Instance, InstanceState
 from spotd.core.policy import Policy
 from spotd.daemon import agent_messages as m
@@ -32,13 +31,13 @@ from spotd.daemon.agent_errors import Problem, errors_as_json, malformed, not_fo
 from spotd.daemon.agent_events import check_checkpoint, event_of, fresh, progress_of
 from spotd.daemon.agent_logs import WrongOffset, append, log_path
 from spotd.daemon.agent_sessions import Sessions
-from spotd.daemon.agent_spec import WORKDIRS, AgentAddresses, manifest_key
+from spotd.daemon.agent_spec import WORKDIRS, AgentAddresses
+from spotd.daemon.agent_store import AgentStore
 from spotd.daemon.agent_zip import AgentZip
 from spotd.daemon.credentials import Credentials, same, sha256_hex
 from spotd.daemon.directory_http import ObjectsOverHttp, etag_of
 from spotd.daemon.directory_store import DirectoryStore
 from spotd.daemon.http_body import read_body
-from spotd.daemon.unheard import unheard
 from spotd.ports import Capabilities, Clock, ObjectStore, Recorder
 
 _log = logging.getLogger(__name__)
@@ -50,10 +49,6 @@ _IMPATIENT_S = 1.0
 _PATIENT_STATES = frozenset({"booting", "running"})
 #: Agents in these states may still put checkpoints.
 _UPLOADING = frozenset({"booting", "ready", "running", "draining"})
-#: Signing is dear with some stores (a thousand jobs' heartbeats would keep a core busy), so addresses are given again for so long.
-_ADDRESSES_KEPT_S = 300.0
-#: A store that takes longer to say whether a manifest exists is asked again at the next heartbeat.
-_STORE_PATIENCE_S = 8.0
 #: A manifest that is not there after this long was removed by somebody: it is not worth holding back all that the agent says.
 _MANIFEST_PATIENCE_S = 60.0
 _THREADS = 16
@@ -138,10 +133,9 @@ class AgentApi:
         self._clock = services.clock
         self._threads = threads
         self._sessions = Sessions(services.recorder)
-        self._addresses = AgentAddresses(services.store, services.credentials)
+        addresses = AgentAddresses(services.store, services.credentials)
+        self._store = AgentStore(services.store, addresses, services.clock, threads.store)
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        #: By instance: what was asked for, when (monotonic), and what was given.
-        self._given: dict[str, tuple[tuple[int, int], float, list[dict[str, Any]]]] = {}
         self._program_etag = etag_of(services.agent_zip.content)
 
     async def program(self, request: web.Request) -> web.Response:
@@ -204,7 +198,7 @@ class AgentApi:
         if policy is None or capabilities is None:
             raise unavailable("The job's policy or provider is not loaded at the moment.")
         found = (world, instance, job, attempt, policy, capabilities, now)
-        return await self._signed(lambda: self._addresses.spec(*found)), policy.replace_when_unreachable
+        return await self._store.signed(lambda addresses: addresses.spec(*found)), policy.replace_when_unreachable
 
     # Sync -----------------------------------------------------------------------------------------------------------------
 
@@ -252,7 +246,7 @@ class AgentApi:
         committed: set[str] = set()
         for message in messages:
             if isinstance(message, m.CheckpointSaid):
-                exists = await self._manifest_exists(instance, message)
+                exists = await self._store.has_manifest(instance, message)
                 if exists:
                     committed.add(message.checkpoint)
                 elif exists is None or message.age_s < _MANIFEST_PATIENCE_S:
@@ -261,19 +255,6 @@ class AgentApi:
                     _log.error("%s of job %s is not in the store", message.checkpoint, instance.job_id)
             heard.append(message)
         return heard, committed
-
-    async def _manifest_exists(self, instance: Instance, message: m.CheckpointSaid) -> bool | None:
-        """Whether the store has this very manifest; None when it cannot say."""
-        key = manifest_key(instance.job_id, message.checkpoint)
-        try:
-            async with asyncio.timeout(_STORE_PATIENCE_S):
-                info = await self._in_store(lambda: self._services.store.head(key))
-        except KeyError:
-            return False
-        except Exception as error:  # noqa: BLE001 - whatever a store raises, its meaning is: not known now
-            _log.warning("the store does not say whether %s exists: %s", key, _reason(error))
-            return None
-        return info.sha256 is None or info.sha256 == message.manifest_sha256
 
     async def _answer(self, caller: Instance, body: m.Sync) -> dict[str, Any]:
         """What the agent should do, by the world as it is after its words were recorded."""
@@ -293,14 +274,14 @@ class AgentApi:
         }
         attempt = world.attempts.get(instance.attempt_id)
         if order.stop is None and attempt is not None and not attempt.ended and body.state in _UPLOADING:
-            answer["uploads"] = await self._uploads(instance, body.next_sequence, body.objects_per_checkpoint, now)
+            answer["uploads"] = await self._store.uploads(instance, body.next_sequence, body.objects_per_checkpoint, now)
         else:
-            self._given.pop(instance.id, None)
+            self._store.forget(instance)
         if order.gate_open and attempt is not None and attempt.started_at is None:
             # It may have waited while the old attempt made its last checkpoint, which the specification could not name yet.
             await self._find_unheard(instance)
             heard = self._recorder.world
-            answer["resume"] = await self._signed(lambda: self._addresses.resume(heard, instance.job_id, now))
+            answer["resume"] = await self._store.signed(lambda addresses: addresses.resume(heard, instance.job_id, now))
         return answer
 
     async def _find_unheard(self, instance: Instance) -> None:
@@ -308,11 +289,7 @@ class AgentApi:
         world, now, job = self._recorder.world, self._clock.now(), instance.job_id
         if job not in world.jobs:
             return
-        try:
-            found = await self._in_store(lambda: unheard(self._services.store, world, job, now))
-        except Exception as error:
-            _log.warning("the store does not say which checkpoints of job %s exist: %s", job, _reason(error))
-            raise unavailable("The checkpoint store does not answer at the moment.") from error
+        found = await self._store.unheard(world, job, now)
         if found:
             await self._record(found)
 
@@ -320,23 +297,6 @@ class AgentApi:
         capabilities = self._services.capabilities.get(instance.request.offer.provider)
         usual = _IMPATIENT_S if capabilities is None else capabilities.heartbeat.total_seconds()
         return usual if state in _PATIENT_STATES else min(usual, _IMPATIENT_S)
-
-    async def _uploads(self, instance: Instance, sequence: int, objects: int, now: datetime) -> list[dict[str, Any]]:
-        asked = (sequence, objects)
-        began = self._clock.monotonic()
-        given = self._given.get(instance.id)
-        if given is not None and given[0] == asked and began - given[1] < _ADDRESSES_KEPT_S:
-            return given[2]
-        for other in [name for name, (_, since, _) in self._given.items() if began - since >= _ADDRESSES_KEPT_S]:
-            del self._given[other]
-        try:
-            async with asyncio.timeout(_STORE_PATIENCE_S):
-                uploads = await self._in_store(lambda: self._addresses.uploads(instance, sequence, objects, now))
-        except Exception as error:  # noqa: BLE001 - the agent keeps those it has, and what else it is told (a drain!) must not wait for a store
-            _log.warning("no addresses for checkpoints of job %s can be signed: %s", instance.job_id, _reason(error))
-            return []
-        self._given[instance.id] = (asked, began, uploads)
-        return uploads
 
     # Logs and addresses ---------------------------------------------------------------------------------------------------
 
@@ -366,8 +326,8 @@ class AgentApi:
         if all(c.id != body.checkpoint for c in world.checkpoints.get(caller.job_id, ())):
             raise not_found()
         asked = (caller.job_id, body.checkpoint)
-        urls = await self._signed(lambda: self._addresses.reading(*asked, body.objects, now))
-        manifest = await self._signed(lambda: self._addresses.manifest(*asked, now))
+        urls = await self._store.signed(lambda addresses: addresses.reading(*asked, body.objects, now))
+        manifest = await self._store.signed(lambda addresses: addresses.manifest(*asked, now))
         return web.json_response({"objects": urls, "manifest": manifest})
 
     # What the handlers share ----------------------------------------------------------------------------------------------
@@ -396,24 +356,8 @@ class AgentApi:
             _log.exception("%d events of an agent could not be recorded", len(events))
             raise unavailable("Nothing can be recorded at the moment.") from error
 
-    async def _signed(self, function: Callable[[], _Result]) -> _Result:
-        """What a store signs. Raises a Problem, for a later try, while it cannot."""
-        try:
-            return await self._in_store(function)
-        except ProviderError as error:
-            _log.warning("the checkpoint store cannot sign: %s", error)
-            raise unavailable("The checkpoint store cannot be used at the moment.") from error
-
-    async def _in_store(self, function: Callable[[], _Result]) -> _Result:
-        return await asyncio.get_running_loop().run_in_executor(self._threads.store, function)
-
     async def _on_disk(self, function: Callable[[], _Result]) -> _Result:
         return await asyncio.get_running_loop().run_in_executor(self._threads.disk, function)
-
-
-def _reason(error: Exception) -> str:
-    """For the log. A provider's error is made for it; of any other only the kind is known to hold no address and no credential."""
-    return str(error) if isinstance(error, ProviderError) else type(error).__name__
 
 
 def _for_a_ghost(order: Directive, instance: Instance) -> Directive:
