@@ -12,6 +12,7 @@ import pytest
 from spotd.testing.fake_aws import FakeAws, Reclaim
 from spotd_aws.clients import Clients
 from spotd_aws.config import read
+from spotd_aws.queue import Pace, Warnings
 from spotd_aws.setup import Done, Orders, Outcome, carry_out, observe, send_canary, set_up
 from spotd_aws.wiring import (
     Account,
@@ -275,6 +276,34 @@ def test_a_canary_that_does_not_arrive_is_a_failure(clients: Clients) -> None:
     assert "spotd-deaf-warnings" not in done.detail
     [message] = sqs.receive_message(QueueUrl=url, WaitTimeSeconds=5)["Messages"]
     assert message["Body"] == "a warning"
+
+
+def test_a_canary_arrives_beside_a_daemon_that_listens(clients: Clients) -> None:
+    """Both read the same queue: the daemon puts canaries back and steps aside, and setup leaves warnings to the daemon."""
+    _set_up(clients, "both", canary=False)
+    want = wanted("both", WEST, ACCOUNT, own_groups=False)
+    config = read({"queue_wait": "1s"})
+    warnings = Warnings(clients, config, "both", lambda: (WEST,), pace=Pace(aside=1.0))
+    stop, heard = threading.Event(), threading.Event()
+
+    def _listen() -> None:
+        while not stop.is_set():
+            if warnings.notices(stop):
+                heard.set()
+
+    listener = threading.Thread(target=_listen)
+    listener.start()
+    try:
+        for _ in range(3):
+            assert send_canary(clients, want, 20.0, threading.Event()).outcome is Outcome.ARRIVED
+        event = {"version": "0", "source": "aws.ec2", "detail-type": "EC2 Instance Rebalance Recommendation", "detail": {"instance-id": "i-00000001"}}
+        sqs = clients.get("sqs", WEST)
+        sqs.send_message(QueueUrl=sqs.get_queue_url(QueueName="spotd-both")["QueueUrl"], MessageBody=json.dumps(event))
+        assert heard.wait(10)
+    finally:
+        stop.set()
+        listener.join()
+        warnings.close()
 
 
 def test_one_region_that_refuses_does_not_stop_the_others(aws: FakeAws, clients: Clients) -> None:
