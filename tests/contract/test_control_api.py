@@ -8,6 +8,7 @@ import os
 import pwd
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -16,14 +17,26 @@ from spotd.core import events as e
 from spotd.core.errors import ErrorKind, Scope
 from spotd.core.job import Outcome
 from spotd.core.notice import Notice, NoticeKind, NoticeSource
+from spotd.core.plan import ProviderFacts
 from spotd.daemon import control_logs, control_market
 from spotd.daemon.peer import Peer, user_name
+from spotd.daemon.reach import blocked
+from spotd.ports import Capabilities, MetadataKind
 from tests.contract.control_world import JOB, POLICY, START, WORKDIR_LIMIT, Desk
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 BOB = Peer(4242, 4242, "bob")
 ARCHIVE = b"\x1f\x8b" + b"an archive, as far as the daemon looks" * 3
 SUM = hashlib.sha256(ARCHIVE).hexdigest()
+CLOUD = Capabilities(
+    notice=timedelta(seconds=120),
+    boot_timeout=timedelta(minutes=10),
+    heartbeat=timedelta(seconds=15),
+    metadata_poll=timedelta(seconds=2),
+    metadata=MetadataKind.IMDS,
+    listing_lag=timedelta(seconds=30),
+    billing_rule="aws",
+)
 
 
 @pytest.fixture(name="desk")
@@ -166,6 +179,24 @@ def test_a_policy_without_a_configured_provider_is_refused(desk: Desk) -> None:
     status, answer = desk.call("POST", "/v1/jobs", {"yaml": JOB.replace("demo", "both")})
     assert status == 201
     assert "no provider aws" in answer["warnings"][0]["message"]
+
+
+def test_a_policy_whose_clouds_cannot_be_used_is_refused(desk: Desk) -> None:
+    """A cloud that lacks a store for checkpoints (or an address to call) serves no job: the sentence names key, file and step."""
+    lacking = ProviderFacts(timedelta(seconds=120), timedelta(minutes=10), "aws", blocked=blocked("aws", CLOUD, "spotd.example.com:7443", None))
+    desk.engine._facts = {**desk.engine._facts, "aws": lacking}
+    aws = "{provider: aws, instance_types: [p5.48xlarge], regions: [us-west-2]}"
+    (desk.directory / "cloud.yaml").write_text(f"candidates: [{aws}]\n")
+    (desk.directory / "both.yaml").write_text(POLICY.replace("[{", "[" + aws + ", {"))
+    desk.refresh()
+
+    status, answer = desk.call("POST", "/v1/jobs", {"yaml": JOB.replace("demo", "cloud")})
+    assert status == 422
+    assert "no place for checkpoints" in answer["error"]["message"]
+    assert 'set [checkpoints] store = "s3://BUCKET/PREFIX" in spotd.toml' in answer["error"]["hint"]
+    status, answer = desk.call("POST", "/v1/jobs", {"yaml": JOB.replace("demo", "both")})
+    assert status == 201
+    assert "candidates of aws are left out: instances of aws" in answer["warnings"][0]["message"]
 
 
 def test_a_broken_policy_file_is_a_warning_as_long_as_a_good_version_is_in_force(desk: Desk) -> None:
