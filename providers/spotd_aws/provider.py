@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from spotd.ports import Capabilities, DeliveredNotice, Launched, LaunchOutcome, MetadataKind, OfferQuery, OfferSheet
 from spotd_aws.clients import Clients
@@ -37,6 +39,16 @@ def open_account(config: AwsConfig, deployment: str, now: Callable[[], datetime]
     return AwsProvider(clients, config, deployment, now or (lambda: datetime.now(UTC)))
 
 
+def _served_here(endpoint_url: str | None) -> bool:
+    host = None if endpoint_url is None else urlsplit(endpoint_url).hostname
+    if host is None:
+        return False
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 class AwsProvider:
     """Implements `ports.Provider`."""
 
@@ -55,7 +67,8 @@ class AwsProvider:
             listing_lag=_LISTING_LAG,
             billing_rule=NAME,
             notice_channel=True,
-            remote=True,
+            # An AWS that is served by this host (`spotd fake-aws`) has its machines here, too.
+            remote=not _served_here(config.endpoint_url),
         )
 
     @property
