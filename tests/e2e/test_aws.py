@@ -71,7 +71,7 @@ boot_timeout = "60s"
         """The logs, for whoever reads of a failure."""
         parts = [self.log.read_text(errors="replace")[-6000:]] if self.log.exists() else []
         for instance in self.aws.instances:
-            console = self.aws.world.console(instance.instance_id).decode(errors="replace") if self.aws.world.console else ""
+            console = self.aws.world.console(instance.instance_id).decode(errors="replace")
             parts.append(f"--- {instance.instance_id} {instance.zone} {instance.state}\n{console[-1500:]}")
         return "\n".join(parts)
 
