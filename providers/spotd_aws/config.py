@@ -76,7 +76,9 @@ class Place(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     image: Annotated[Image | None, Field(description="Image: an id, or a public SSM parameter as ssm:/….")] = None
-    subnets: Annotated[dict[str, str], Field(description="Subnet by zone name. Silent: the default VPC's subnet of that zone.")] = {}
+    subnets: Annotated[
+        dict[str, str], Field(description="Subnet by zone name; zones that are not named are not used. Silent: the default VPC's.")
+    ] = {}
     security_groups: Annotated[
         tuple[str, ...], Field(description="Ids of security groups. Silent: the one that `spotd aws setup` made, else the VPC's default group.")
     ] = ()
@@ -117,10 +119,12 @@ class AwsConfig(Place):
     def place(self, region: str) -> Place:
         """What holds in a region: its own keys before those for all."""
         own = self.places.get(region, Place())
-        return Place(
+        # Checked already, and a size is no longer as it was written.
+        return Place.model_construct(
             image=own.image or self.image or DEFAULT_IMAGE,
-            subnets=own.subnets,
-            security_groups=own.security_groups,
+            # A zone's name begins with its region's.
+            subnets={zone: subnet for zone, subnet in self.subnets.items() if zone.startswith(region)} | own.subnets,
+            security_groups=own.security_groups or self.security_groups,
             public_address=own.public_address if own.public_address is not None else self.public_address,
             root_disk=own.root_disk or self.root_disk,
             instance_profile=own.instance_profile or self.instance_profile,

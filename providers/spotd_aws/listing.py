@@ -68,7 +68,6 @@ class Listing:
 
     def _notice(self, status: SpotStatus) -> Notice:
         now = self._now()
-        # The request changes with the notice, two minutes before the end (facts/reclaim.md §1.4).
         marked_at = now if status.since is None else min(status.since, now)
         return Notice(NoticeKind.RECLAIM, NoticeSource.PROVIDER, now, marked_at + NOTICE)
 
@@ -77,8 +76,13 @@ def _ended_at(ending: Ending, status: SpotStatus | None, now: datetime) -> datet
     """When it ended, as well as can be told: EC2 has no field for it. Never later than now, so at most the listing's period too late."""
     if ending.at is not None:
         return min(ending.at, now)
-    if ending.by is EndedBy.RECLAIM and status is not None and status.since is not None:
+    if status is None or status.since is None:
+        return now
+    if ending.by is EndedBy.RECLAIM:
+        # The request changed with the notice, two minutes before the end (facts/reclaim.md §0.3).
         return min(status.since + NOTICE, now)
+    if status.code.startswith("instance-terminated") and status.code not in NOTICE_CODES:
+        return min(status.since, now)
     return now
 
 

@@ -176,10 +176,11 @@ class Selling:
         return found, failures | {region.name: region.problem for region in found if region.problem is not None}
 
     def _offers_of(self, region: _Region, types: Sequence[str], asked: Sequence[Question], seen_at: datetime) -> Iterator[Offer]:
+        usable = self._usable(region)
         sold_by_price: dict[str, set[str]] = {}
         for price in sorted(region.spot.values(), key=lambda one: one.place):
             zone, kind = region.zone_of(price), price.instance_type
-            if zone is None or (region.sold is not None and zone.name not in region.sold.get(kind, ())):
+            if zone is None or not usable(zone.name) or (region.sold is not None and zone.name not in region.sold.get(kind, ())):
                 continue
             sold_by_price.setdefault(kind, set()).add(zone.name)
             if not region.short(kind, Market.SPOT):
@@ -188,14 +189,20 @@ class Selling:
                 yield Offer(key, price.usd_per_hour, seen_at, prices.SOURCE, prior)
         # Where the offerings are not known, a type that has a spot price in a zone is sold there.
         sold = region.sold if region.sold is not None else sold_by_price
-        usable = None if region.zones is None else {zone.name for zone in region.zones}
         for kind in types:
             known = self._on_demand.known(kind, region.name)
             if known is None or region.short(kind, Market.ON_DEMAND):
                 continue
-            for name in sorted(sold.get(kind, ())):
-                if name in usable if usable is not None else looks_usual(region.name, name):
-                    yield Offer(OfferKey(NAME, region.name, name, kind, Market.ON_DEMAND), known.value, known.seen_at, on_demand.SOURCE)
+            for name in filter(usable, sorted(sold.get(kind, ()))):
+                yield Offer(OfferKey(NAME, region.name, name, kind, Market.ON_DEMAND), known.value, known.seen_at, on_demand.SOURCE)
+
+    def _usable(self, region: _Region) -> Callable[[str], bool]:
+        """Whether machines can be started in a zone: where subnets are configured, only in those that have one (facts/cloud-api.md §1.1)."""
+        subnets = self._config.place(region.name).subnets
+        if region.zones is None:
+            return lambda name: (not subnets or name in subnets) and looks_usual(region.name, name)
+        names = {zone.name for zone in region.zones if not subnets or zone.name in subnets}
+        return names.__contains__
 
     def _unpriced(self, found: Sequence[_Region], types: Sequence[str], failures: Mapping[str, ProviderError]) -> dict[str, ProviderError]:
         """Regions without on-demand prices, or with old ones, because the price list could not be read: it is one for all of them."""
