@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from bench import daemon, planning, reaction, simulation
+from bench import daemon, planning, reaction, simulation, sweep
 from bench.figures import Figure, table
 
 PARTS: Mapping[str, Callable[[], list[Figure]]] = {
@@ -21,9 +21,10 @@ PARTS: Mapping[str, Callable[[], list[Figure]]] = {
     "daemon": daemon.measure,
     "reaction": reaction.measure,
     "simulation": simulation.measure,
+    "sweep": sweep.measure,
 }
 _DOCS = Path(__file__).resolve().parent.parent / "docs"
-_PACKAGES = ("spotd", "pydantic", "sqlalchemy", "aiohttp", "apscheduler", "tenacity", "cryptography", "numpy")
+_PACKAGES = ("spotd", "pydantic", "sqlalchemy", "aiohttp", "apscheduler", "tenacity", "cryptography", "numpy", "boto3")
 
 
 def _machine() -> dict[str, str]:
