@@ -186,20 +186,32 @@ class Observer:
                 _log.exception("the notice channel failed", extra={"provider": self._provider.name})
                 self._clock.wait(self._stop, 5.0)
                 continue
-            for one in delivered:
-                self._take(one)
+            taken = [self._take(one) for one in delivered]
+            if taken and not any(taken):
+                # A channel may deliver what was not acknowledged again at once.
+                self._clock.wait(self._stop, 1.0)
 
-    def _take(self, one: DeliveredNotice) -> None:
+    def _take(self, one: DeliveredNotice) -> bool:
+        """Record a notice, then acknowledge it; whether it was."""
         event = self._event(one.provider_id, one.notice)
+        if event is None and self._may_be_ours_yet():
+            # Reclaimed between a launch and its recorded answer: delivered again, it finds its instance.
+            return False
         try:
             if event is not None:
                 self._loop.record([event])
         except Exception:  # noqa: BLE001 - it is logged, and the notice comes again
             # Not acknowledged, so it is delivered again.
             _log.exception("a notice could not be recorded")
-            return
+            return False
         # Foreign and unknown machines are acknowledged too, or they come back for ever (facts/reclaim.md §1.7).
         one.acknowledge()
+        return True
+
+    def _may_be_ours_yet(self) -> bool:
+        """Whether a machine that nobody knows may be one of a launch whose outcome is not recorded."""
+        name = self._provider.name
+        return any(i.live and i.provider_id is None and i.request.offer.provider == name for i in self._loop.world.instances.values())
 
     def _event(self, provider_id: str, notice: Notice) -> Event | None:
         instance = next((i for i in self._loop.world.instances.values() if i.provider_id == provider_id and i.live), None)

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from spotd.core.errors import NoCapacity, ProviderUnavailable
-from spotd.core.events import Event, Listed, NoticeSeen
+from spotd.core.events import Event, LaunchSucceeded, Listed, NoticeSeen
 from spotd.core.instance import ObservedInstance, ObservedState
 from spotd.core.notice import Notice, NoticeKind, NoticeSource
 from spotd.core.offer import Market, Offer, OfferKey
@@ -143,6 +143,25 @@ def test_a_region_whose_prices_failed_keeps_its_old_ones_and_a_swept_one_drops_w
 
     assert set(stage.engine.offers) == {offer_key("east"), offer_key("west"), offer_key("west", Market.ON_DEMAND)}
     assert stage.engine.offers[offer_key("west")].seen_at == stage.now
+
+
+def test_a_notice_about_a_launch_that_is_still_open_waits_for_its_instance() -> None:
+    """Reclaimed within the seconds between RunInstances and its recorded answer: acknowledged as foreign it would be lost."""
+    stage, cloud = Stage(), Cloud()
+    recorder = Recorder(stage.engine.world)
+    acknowledged: list[str] = []
+    notice = Notice(NoticeKind.RECLAIM, NoticeSource.PROVIDER, START, START)
+    delivered = DeliveredNotice("i-new", notice, lambda: acknowledged.append("i-new"))
+    stage.submit()
+    recorder.world = stage.engine.world
+    observer = _observer(stage, cloud, recorder)
+    assert not observer._take(delivered)
+    token = stage.effects[0].request.token  # type: ignore[union-attr]
+    stage.step(lambda at: LaunchSucceeded(at, token, "i-new", at))
+    recorder.world = stage.engine.world
+    assert observer._take(delivered)
+    assert acknowledged == ["i-new"]
+    assert [e.instance_id for e in recorder.told if isinstance(e, NoticeSeen)] == [token]
 
 
 def test_a_notice_is_acknowledged_only_after_it_was_recorded() -> None:
