@@ -26,6 +26,8 @@ class Image:
     root_device: str
     #: Smallest root disk that it fits on.
     size_gb: int
+    #: Devices of the further disks that it comes with.
+    more_disks: tuple[str, ...] = ()
 
 
 class Images:
@@ -66,5 +68,5 @@ class Images:
         if not found:
             raise Misconfigured(f"there is no image {image_id} in {region}: set image under [providers.aws.in.{region}]", "InvalidAMIID.NotFound")
         device, disks = found[0]
-        sizes = [int((disk.get("Ebs") or {}).get("VolumeSize") or 0) for disk in disks if disk.get("DeviceName") == device]
-        return Image(image_id, device, max(sizes, default=0))
+        volumes = {str(disk.get("DeviceName")): int(disk["Ebs"].get("VolumeSize") or 0) for disk in disks if disk.get("Ebs")}
+        return Image(image_id, device, volumes.pop(device, 0), tuple(sorted(volumes)))

@@ -8,9 +8,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from spotd.core.errors import InvalidRequest, Misconfigured, NoCapacity, PriceTooHigh, ProviderError
+from spotd.core.instance import EndedBy
 from spotd.core.offer import Market
 from spotd.ports import Launched, LaunchOutcome, Refused, Unknown
-from spotd_aws.endings import launch_failure
+from spotd_aws.endings import ending_of, launch_failure
 from spotd_aws.errors import NOT_FOUND, reads
 from spotd_aws.images import Image, Images
 from spotd_aws.machines import Machine, machines, read_machine
@@ -149,9 +150,12 @@ def _is_of(machine: Machine, request: LaunchRequest) -> bool:
 def _launched(machine: Machine, parameters: Mapping[str, Any]) -> Launched:
     details = dict(machine.details)
     for disk in parameters.get("BlockDeviceMappings", ()):
-        details["disk"] = f"{disk['Ebs']['VolumeSize']} GB {disk['Ebs']['VolumeType']}"
+        if "VolumeSize" in disk["Ebs"]:
+            details["disk"] = f"{disk['Ebs']['VolumeSize']} GB {disk['Ebs']['VolumeType']}"
     # Pending is free: billing begins when it runs (facts/reclaim.md §1.11).
-    return Launched(machine.instance_id, None if machine.state == "pending" else machine.launch_time, details)
+    ending = ending_of(machine, "")
+    never_ran = machine.state == "pending" or (ending is not None and ending.by is EndedBy.NEVER_RAN)
+    return Launched(machine.instance_id, None if never_ran else machine.launch_time, details)
 
 
 def _parameters(request: LaunchRequest, place: Place, image: Image, network: Network) -> dict[str, Any]:
@@ -177,13 +181,22 @@ def _parameters(request: LaunchRequest, place: Place, image: Image, network: Net
             options["MaxPrice"] = f"{request.max_price_usd_per_hour:f}"
         parameters["InstanceMarketOptions"] = {"MarketType": "spot", "SpotOptions": options}
     parameters.update(_network(place, network))
-    size = max(request.disk_gb or place.root_disk or 0, image.size_gb)
-    if size:
-        # Said even where the image's own size will do: an image may have made its disk outlive the machine, which is then paid for for ever.
-        disk = {"VolumeSize": size, "VolumeType": "gp3", "DeleteOnTermination": True}
-        parameters["BlockDeviceMappings"] = [{"DeviceName": image.root_device, "Ebs": disk}]
+    if disks := list(_disks(request.disk_gb or place.root_disk or 0, image)):
+        parameters["BlockDeviceMappings"] = disks
     parameters.update(_identity(request.instance_profile or place.instance_profile, place.key_name))
     return parameters
+
+
+def _disks(least_gb: int, image: Image) -> Iterator[dict[str, Any]]:
+    """The root disk, then what the image brings along.
+
+    That they end with the machine is said of each: an image may have made them outlive it (one that was taken of a machine with a second disk does),
+    and they are then paid for for ever.
+    """
+    if size := max(least_gb, image.size_gb):
+        yield {"DeviceName": image.root_device, "Ebs": {"VolumeSize": size, "VolumeType": "gp3", "DeleteOnTermination": True}}
+    for device in image.more_disks:
+        yield {"DeviceName": device, "Ebs": {"DeleteOnTermination": True}}
 
 
 def _network(place: Place, network: Network) -> Iterator[tuple[str, Any]]:

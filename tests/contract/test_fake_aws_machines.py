@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import signal
 import time
@@ -35,7 +36,7 @@ def aws(tmp_path: Path) -> Iterator[FakeAws]:
         yield fake
 
 
-def _launch(aws: FakeAws, user_data: str) -> str:
+def _launch(aws: FakeAws, user_data: str | bytes) -> str:
     ec2 = client_of(aws, "ec2")
     image = ec2.describe_images()["Images"][0]["ImageId"]
     [instance] = ec2.run_instances(
@@ -81,6 +82,12 @@ def test_user_data_runs_with_nothing_of_the_hosts(aws: FakeAws, tmp_path: Path, 
     assert told["SPOTD_ROOT"] == str(directory / "agent")
     assert told["AWS_EC2_METADATA_SERVICE_ENDPOINT"] == aws.imds(ident)
     assert (directory / "pwd.txt").read_text().strip() == str(directory)
+
+
+def test_packed_user_data_is_unpacked(aws: FakeAws) -> None:
+    """As cloud-init does."""
+    ident = _launch(aws, gzip.compress(b"#!/bin/sh\necho unpacked\n"))
+    _until(lambda: "unpacked" in _console(aws, ident))
 
 
 def test_the_end_is_a_shutdown_and_leaves_nothing(aws: FakeAws, tmp_path: Path) -> None:

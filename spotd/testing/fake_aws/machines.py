@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import os
 import shlex
@@ -20,6 +21,7 @@ from spotd.testing.fake_aws.instances import FakeInstance, State
 _GRACE_S = 4.0
 #: So long a supervisor may take to end what it was told to kill, before it is killed itself.
 _PATIENCE_S = 10.0
+_GZIP = b"\x1f\x8b"
 
 
 class Machines:
@@ -77,7 +79,9 @@ class Machines:
             machine.end()
 
     def _start(self, instance: FakeInstance) -> None:
-        command = _command(instance.user_data)
+        # cloud-init unpacks it, too.
+        user_data = gzip.decompress(instance.user_data) if instance.user_data.startswith(_GZIP) else instance.user_data
+        command = _command(user_data)
         if command is None or self._metadata is None:
             return
         directory = self.directory(instance.instance_id)
@@ -85,7 +89,7 @@ class Machines:
         for made in (home, scratch):
             made.mkdir(parents=True)
         script.touch(0o700)
-        script.write_bytes(instance.user_data)
+        script.write_bytes(user_data)
         environment = {
             "AWS_EC2_METADATA_SERVICE_ENDPOINT": self._metadata(instance.instance_id),
             "HOME": str(home),

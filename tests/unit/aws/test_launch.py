@@ -155,6 +155,29 @@ def test_the_root_disk_holds_at_least_its_image(account: _Account, asked: int | 
     assert (root.gb, root.kind, root.delete_on_termination) == (gb or least, "gp3", True)
 
 
+def test_the_disks_of_an_image_end_with_its_machine(account: _Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An image that was taken of a machine with a second disk would leave one behind each time, to be paid for."""
+    config = read({"endpoint_url": account.aws.endpoint})
+    clients = Clients(config)
+    ec2 = clients.get("ec2", WEST)
+    ask = ec2.describe_images
+
+    def with_more(**parameters: Any) -> Any:
+        answer = ask(**parameters)
+        answer["Images"][0]["BlockDeviceMappings"] += [
+            {"DeviceName": "/dev/sdf", "Ebs": {"VolumeSize": 50, "DeleteOnTermination": False}},
+            {"DeviceName": "/dev/sdb", "VirtualName": "ephemeral0"},
+        ]
+        return answer
+
+    monkeypatch.setattr(ec2, "describe_images", with_more)
+    wanted = account.request()
+    launched = Launcher(clients, config, "lab", account.clock.now).launch(wanted, SCRIPT)
+    disks = account.the(wanted).volumes
+    assert [(disk.device, disk.delete_on_termination) for disk in disks] == [(disks[0].device, True), ("/dev/sdf", True)]
+    assert launched.details["disk"] == f"{disks[0].gb} GB gp3"
+
+
 def test_a_region_has_its_own_configuration(account: _Account) -> None:
     """Its subnets, groups and key; a public address refused on the interface, where alone that can be said."""
     subnets = {row["AvailabilityZone"]: row["SubnetId"] for row in account.ec2.describe_subnets()["Subnets"]}
@@ -316,6 +339,17 @@ def test_a_launch_that_failed_while_it_started_is_a_refusal(account: _Account) -
     outcome = launcher.outcome(wanted)
     assert isinstance(outcome, Refused)
     assert isinstance(outcome.error, NoCapacity)
+
+
+def test_one_that_never_ran_has_no_time_to_bill_from(account: _Account) -> None:
+    """Pending is free, also where it was all there was (facts/reclaim.md §1.11)."""
+    account.aws.fail_launches(Pool(WEST, SPOT.zone, KIND, Market.SPOT), "Server.InternalError")
+    launcher, wanted = account.launcher(), account.request()
+    assert launcher.launch(wanted, SCRIPT).launched_at is None
+    account.pass_time(5)
+    outcome = launcher.outcome(wanted)
+    assert isinstance(outcome, Launched)
+    assert outcome.launched_at is None
 
 
 def test_an_image_is_looked_up_once_a_day(account: _Account) -> None:
