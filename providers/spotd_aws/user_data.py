@@ -3,8 +3,8 @@
 Instance store is fast, free of charge, and comes unformatted (facts/cloud-api.md §2.1): it becomes the agent's directory, where workdir and
 checkpoints are. The Deep Learning images mount it themselves; then their mount is used. Without one, or where that fails, the agent's directory
 stays on the root disk. It outlives a reboot, and so does what lies on it: a label tells what is made already, and /etc/fstab mounts it again before
-the agent's unit starts. Under a root of its own (tests) no disk is looked for unless `SPOTD_BLOCK` says where, and no fstab is written unless
-`SPOTD_FSTAB` says which.
+the agent's unit starts, which has to be said of a mount with `nofail`. Under a root of its own (tests) no disk is looked for unless `SPOTD_BLOCK`
+says where, and no fstab is written unless `SPOTD_FSTAB` says which.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ spotd_disks() {
   (umask 077 && mkdir -p -- "$root") || return 1
   if [ -z "${SPOTD_ROOT:-}" ] && mountpoint -q /opt/dlami/nvme; then
     (umask 077 && mkdir -p /opt/dlami/nvme/spotd-agent) && mount --bind /opt/dlami/nvme/spotd-agent "$root" || return 1
-    echo "/opt/dlami/nvme/spotd-agent $root none bind,nofail,x-systemd.after=dlami-nvme.service 0 0" >>"$fstab"
+    echo "/opt/dlami/nvme/spotd-agent $root none bind,nofail,x-systemd.after=dlami-nvme.service,x-systemd.before=spotd-agent.service 0 0" >>"$fstab"
     return
   fi
   # Made before a reboot: what lies on it is still wanted.
@@ -57,7 +57,7 @@ spotd_disks() {
   mount -o noatime "$target" "$root" || return 1
   chmod 700 "$root"
   if [ -n "$fstab" ] && ! grep -q "^LABEL=$label " "$fstab" 2>/dev/null; then
-    echo "LABEL=$label $root ext4 noatime,nofail 0 2" >>"$fstab"
+    echo "LABEL=$label $root ext4 noatime,nofail,x-systemd.before=spotd-agent.service 0 2" >>"$fstab"
   fi
 }
 if ! spotd_disks; then

@@ -103,7 +103,7 @@ def test_one_disk_is_formatted_and_mounted(machine: Machine) -> None:
     machine.disk("nvme1n1", INSTANCE_STORE)
     assert _started(machine.boots(), machine)
     assert machine.changes == ["mkfs.ext4 -q -F -L spotd-agent -E nodiscard /dev/nvme1n1", f"mount -o noatime /dev/nvme1n1 {machine.root}"]
-    assert machine.fstab.read_text() == f"LABEL=spotd-agent {machine.root} ext4 noatime,nofail 0 2\n"
+    assert machine.fstab.read_text() == f"LABEL=spotd-agent {machine.root} ext4 noatime,nofail,x-systemd.before=spotd-agent.service 0 2\n"
     assert machine.root.stat().st_mode & 0o777 == 0o700
 
 
