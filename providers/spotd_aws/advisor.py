@@ -57,8 +57,16 @@ def read_bands(source: str) -> Bands:
     text = _fetch(source) if "://" in source else _load(Path(source))
     try:
         return parse(json.loads(text))
-    except ValueError as error:
-        raise Misconfigured(f"spot_advisor: {source} is not the spot advisor's data: {error}; leave the key out to do without") from None
+    except (ValueError, RecursionError) as error:
+        raise Misconfigured(f"spot_advisor: {shown(source)} is not the spot advisor's data: {error}; leave the key out to do without") from None
+
+
+def shown(source: str) -> str:
+    """The source without what may be a secret in an address: a password, a signature."""
+    if "://" not in source:
+        return source
+    parts = urllib.parse.urlsplit(source)
+    return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
 
 
 def _load(path: Path) -> bytes:
@@ -72,12 +80,12 @@ def _load(path: Path) -> bytes:
 def _fetch(address: str) -> bytes:
     parts = urllib.parse.urlsplit(address)
     if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _HERE):
-        raise Misconfigured(f"spot_advisor: {address} is neither a file nor an https address")
+        raise Misconfigured(f"spot_advisor: {shown(address)} is neither a file nor an https address")
     try:
         with urllib.request.urlopen(address, timeout=_TIMEOUT_S) as answer:  # noqa: S310 - its scheme was looked at
             return bytes(answer.read(_LARGEST))
     except (OSError, ValueError) as error:
-        raise ProviderUnavailable(f"spot_advisor: {address} did not answer ({type(error).__name__}); it is tried again") from None
+        raise ProviderUnavailable(f"spot_advisor: {shown(address)} did not answer ({type(error).__name__}); it is tried again") from None
 
 
 def parse(document: Any) -> Bands:

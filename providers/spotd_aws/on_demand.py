@@ -64,7 +64,7 @@ class OnDemandPrices:
             client = self._clients.get("pricing", PRICING_REGION)
             for page in pages(client.get_products, stop, ServiceCode="AmazonEC2", Filters=filters, MaxResults=_PAGE):
                 found += _products(page)
-        return by_region(found, instance_type)
+            return by_region(found, instance_type)
 
     def known(self, instance_type: str, region: str) -> Known[Decimal] | None:
         """The price of a type in a region and when it was asked for; None where the list has none, or has not been read."""

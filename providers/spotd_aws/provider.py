@@ -111,5 +111,6 @@ class AwsProvider:
 
     def close(self) -> None:
         """End the queues' threads, close connections."""
+        self._selling.close()
         self._warnings.close()
         self._clients.close()

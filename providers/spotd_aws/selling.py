@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 #: The word for this provider in policies and offers.
 NAME = "aws"
+#: Questions to the price list at a time: all regions share the one that there is, and nobody says how many it takes.
+_LIST_READERS = 4
 _Answer = TypeVar("_Answer")
 
 
@@ -131,11 +133,16 @@ class Selling:
     def _ask_all(self, types: Sequence[str], regions: Sequence[str], asked: Sequence[Question]) -> dict[object, _Region | ProviderError | None]:
         self._sweep = stop = threading.Event()
         errands: dict[object, Callable[[], _Region | None]] = {region: partial(self._ask_region, region, types, stop) for region in regions}
-        errands |= {("price list", kind): partial(self._on_demand.refresh, kind, stop) for kind in types if self._on_demand.due(kind)}
+        due = [kind for kind in types if self._on_demand.due(kind)]
+        errands |= {("price list", n): partial(self._read_list, due[n::_LIST_READERS], stop) for n in range(min(len(due), _LIST_READERS))}
         errands |= {question: partial(self._scores.refresh, question, stop) for question in asked if self._scores.due(question)}
         if self._advisor.due:
             errands["advisor",] = self._advisor.refresh
         return together(errands, stop, self._config.price_timeout)
+
+    def _read_list(self, types: Sequence[str], stop: threading.Event) -> None:
+        for kind in types:
+            self._on_demand.refresh(kind, stop)
 
     def _ask_region(self, region: str, types: Sequence[str], stop: threading.Event) -> _Region:
         """Spot prices first: without them there is nothing to put together, unless it is only the permission for them that is missing."""

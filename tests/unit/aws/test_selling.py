@@ -137,6 +137,16 @@ def test_local_zones_are_not_offered(shop: _Shop) -> None:
     assert {zone for zone, _, _ in shop.offers(WEST, types=("g4dn.xlarge",))} == {WEST + letter for letter in "abc"}
 
 
+def test_zones_without_a_configured_subnet_are_not_offered(shop: _Shop) -> None:
+    """A launch there is refused, and would cool the whole region down. It takes no list of zones; other regions have their default VPCs."""
+    wanted = {WEST + "b", *(EAST + letter for letter in "abc")}
+    for refused in (False, True):
+        if refused:
+            shop.aws.refuse(WEST, "DescribeAvailabilityZones", "UnauthorizedOperation", 403)
+        shop.open(**{"in": {WEST: {"subnets": {WEST + "b": "subnet-0123456789abcdef0"}}}})
+        assert {(zone, market) for zone, _, market in shop.offers(WEST, EAST)} == {(zone, market) for zone in wanted for market in Market}
+
+
 def test_a_name_that_no_type_has_costs_the_others_nothing(shop: _Shop) -> None:
     """A policy's slip of the pen."""
     sheet = shop.sheet(WEST, types=(KIND, "g5.xxlarge", "*"))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from socketserver import TCPServer
 from typing import Any
 
 import pytest
@@ -32,6 +35,20 @@ def _document(**changes: object) -> dict[str, Any]:
         },
     }
     return whole | changes
+
+
+class _Answering(BaseHTTPRequestHandler):
+    """Serves the data."""
+
+    def do_GET(self) -> None:
+        body = json.dumps(_document()).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Quietly."""
 
 
 # Priors
@@ -84,6 +101,21 @@ def test_a_source_that_cannot_be_read_is_told(source: str, says: str) -> None:
     """Nothing but https is fetched from elsewhere."""
     with pytest.raises(ProviderError, match=says):
         read_bands(source)
+
+
+def test_no_secret_of_an_address_gets_into_an_error() -> None:
+    """Neither a password nor a signature."""
+    for source in ("ftp://me:secret@example.com/x?signature=secret", "http://127.0.0.1:9/x?signature=secret"):
+        with pytest.raises(ProviderError) as refused:
+            read_bands(source)
+        assert "secret" not in str(refused.value)
+
+
+def test_the_data_is_fetched_from_an_address() -> None:
+    """Over HTTP on this host here; elsewhere only https is taken."""
+    with TCPServer(("127.0.0.1", 0), _Answering) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        assert read_bands(f"http://127.0.0.1:{server.server_address[1]}/data.json")["us-west-2", "g5.xlarge"] == 5
 
 
 def test_an_address_that_does_not_answer_is_tried_again() -> None:
