@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
 
 from spotd.core.errors import ProviderError
+from spotd_aws.advisor import read_bands
 from spotd_aws.doctor_region import MAKE_SPOT_ROLE, Errand, examine
 from spotd_aws.errors import translate
 from spotd_aws.findings import Finding, Notes, State
@@ -99,6 +100,7 @@ def diagnose(clients: Clients, installation: Installation, regions: Sequence[str
     """Finding by finding: this host, the account, each region. Raises Unusable where AWS cannot be asked at all."""
     deployment = installation.deployment
     yield from reach(installation)
+    yield from advised(installation.aws.spot_advisor)
     notes = Notes("account")
     account = _identity(clients, notes)
     if account is None:
@@ -149,6 +151,18 @@ def reach(installation: Installation) -> list[Finding]:
         fix = f'under [checkpoints] of {installation.file} write store = "s3://BUCKET/PREFIX"'
         notes.add("checkpoints.store", State.PROBLEM, "not set: instances have no place for checkpoints that the next one finds", fix)
     return notes.findings
+
+
+def advised(source: str | None) -> list[Finding]:
+    """Whether the spot advisor's data can be read where it is configured; without it offers merely have no prior of it."""
+    if source is None:
+        return []
+    try:
+        bands = read_bands(source)
+    except ProviderError as error:
+        fix = "the daemon goes on without and tries again: mend it, or leave spot_advisor out"
+        return [Finding("host", "spot advisor", State.PROBLEM, str(error), fix)]
+    return [Finding("host", "spot advisor", State.OK, f"{len(bands)} pairs of region and type")]
 
 
 def firewall(installation: Installation) -> str | None:

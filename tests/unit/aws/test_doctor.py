@@ -129,6 +129,15 @@ def test_a_silent_service_is_unknown_not_missing(house: _House) -> None:
     assert "spotd aws iam-policy" not in found.fix
 
 
+def test_an_advisors_file_that_is_none_is_named(house: _House, tmp_path: Path) -> None:
+    """Where it is configured; a good one is well."""
+    file = tmp_path / "advisor.json"
+    house.write(aws=f'spot_advisor = "{file}"')
+    assert "put the file there" in house.problems()["spot advisor"].says
+    file.write_text(json.dumps({"ranges": [{"index": 0, "max": 5}], "spot_advisor": {WEST: {"Linux": {"g5.xlarge": {"s": 60, "r": 0}}}}}))
+    assert "spot advisor" not in house.problems()
+
+
 def test_a_zero_quota_is_named_for_the_types_in_use(house: _House) -> None:
     """Of those that policies name; others are nobody's business."""
     house.aws.set_quota(WEST, "L-3819A6DF", 0)
