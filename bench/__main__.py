@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from bench import daemon, planning, reaction, simulation, sweep
+from bench import daemon, planning, reaction, regions, simulation, sweep
 from bench.figures import Figure, table
 
 PARTS: Mapping[str, Callable[[], list[Figure]]] = {
@@ -22,6 +22,7 @@ PARTS: Mapping[str, Callable[[], list[Figure]]] = {
     "reaction": reaction.measure,
     "simulation": simulation.measure,
     "sweep": sweep.measure,
+    "aws": regions.measure,
 }
 _DOCS = Path(__file__).resolve().parent.parent / "docs"
 _PACKAGES = ("spotd", "pydantic", "sqlalchemy", "aiohttp", "apscheduler", "tenacity", "cryptography", "numpy", "boto3")

@@ -9,6 +9,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+from spotd_aws.models import make_lean
+
 if TYPE_CHECKING:
     from spotd_aws.config import AwsConfig
 
@@ -23,9 +25,12 @@ class Clients:
 
     def __init__(self, config: AwsConfig) -> None:
         import boto3
+        import botocore.session
 
         self._config = config
-        self._session = boto3.session.Session(profile_name=config.profile)
+        core = botocore.session.get_session()
+        make_lean(core)
+        self._session = boto3.session.Session(profile_name=config.profile, botocore_session=core)
         self._lock = threading.Lock()
         self._clients: dict[tuple[str, str, float], Any] = {}
 
