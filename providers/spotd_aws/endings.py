@@ -104,8 +104,6 @@ def launch_failure(machine: Machine) -> ProviderError | None:
             return QuotaExceeded("the limit of volumes was reached when the instance was to start", machine.reason)
         case "Client.InternalError" | "Client.InvalidSnapshot.NotFound":
             # Most often the key that encrypts its disk (facts/cloud-api.md §2.2): ops' to mend, and other regions may do.
-            return Misconfigured(
-                "the instance could not start: look at its image's snapshot and at the key of its disk", machine.reason
-            )
+            return Misconfigured("the instance could not start: look at its image's snapshot and at the key of its disk", machine.reason)
         case _:
             return None
