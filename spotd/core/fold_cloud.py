@@ -139,9 +139,8 @@ def listed(draft: Draft, event: Listed) -> None:
         if instance is not None and not _is_double(instance, row):
             seen.add(instance.id)
             _sight(draft, instance, row, event)
-        if row.state in {ObservedState.PENDING, ObservedState.RUNNING} and (
-            instance is None or not draft.instances[instance.id].live or _is_double(instance, row)
-        ):
+        # One that is on its way down counts as well: a stopped machine stays, and its disk is paid for.
+        if row.state is not ObservedState.GONE and (instance is None or not draft.instances[instance.id].live or _is_double(instance, row)):
             seen_strays.add(row.provider_id)
             key = (event.provider, row.provider_id)
             stray = draft.strays.get(key)
@@ -192,6 +191,9 @@ def _who_ended(instance: Instance, row: ObservedInstance) -> EndedBy:
             # The lock that the request carried may strike before what was announced for later.
             expired = row.ended_at is not None and row.ended_at >= instance.request.expires_at
             return EndedBy.UNKNOWN if expired else _as_warned(instance)
+        case EndedBy.NEVER_RAN if instance.nonce_sha256 is not None:
+            # Its agent has called, so it ran, whatever the provider's reason is taken for: it is not free.
+            return EndedBy.UNKNOWN
         case word:
             return word
 

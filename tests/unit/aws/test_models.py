@@ -41,7 +41,7 @@ def test_a_client_is_made_from_the_short_model(monkeypatch: pytest.MonkeyPatch) 
     for region in ("us-west-2", "eu-west-1"):
         ec2 = clients.get("ec2", region)
         assert set(ec2.meta.service_model.operation_names) == OPERATIONS
-    assert not hasattr(ec2, "create_fleet")
+        assert not hasattr(ec2, "create_fleet")
     assert hasattr(clients.get("sqs", "us-west-2"), "receive_message")
     clients.close()
 

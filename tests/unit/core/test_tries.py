@@ -21,7 +21,7 @@ from spotd.core.events import (
 )
 from spotd.core.instance import EndedBy, Instance, InstanceState, ObservedInstance, ObservedState
 from spotd.core.notice import Notice, NoticeKind, NoticeSource
-from spotd.core.plan import Effect, Launch, Resolve
+from spotd.core.plan import Effect, Launch, Resolve, Terminate
 from tests.unit.core.stage import Stage
 
 
@@ -177,6 +177,28 @@ def test_one_listing_that_lacked_a_young_machine_does_not_make_it_lost() -> None
     for _ in range(2):
         stage.step(lambda at: Listed(at, at, "cloud", region, ()), after=30)
     assert _instance(stage, token).terminate_because.startswith("lost")
+
+
+def test_a_stopped_machine_that_nobody_knows_is_ended() -> None:
+    """It executes nothing and is on its way nowhere: its disk would be paid for until somebody looked (DESIGN §4, rule 4)."""
+    stage = Stage()
+    row = ObservedInstance("i-stray", "no-such-token", "east", "easta", ObservedState.ENDING, stage.now)
+    for _ in range(3):
+        stage.step(lambda at: Listed(at, at, "cloud", "east", (row,)), after=400)
+    assert [effect.provider_id for effect in stage.effects if isinstance(effect, Terminate)] == ["i-stray"]
+
+
+def test_what_has_called_is_never_taken_for_what_never_ran() -> None:
+    """A provider's word for a failed start is sometimes that of a failure; a machine whose agent has called is charged for."""
+    stage = Stage()
+    stage.submit()
+    effect = _pop(stage, Launch)
+    token, offer = effect.request.token, effect.request.offer
+    stage.step(lambda at: LaunchSucceeded(at, token, "i-1", at), done=[effect])
+    stage.step(lambda at: AgentBootstrapped(at, token, "n", "s"))
+    row = ObservedInstance("i-1", token, offer.region, offer.zone, ObservedState.GONE, None, stage.now, EndedBy.NEVER_RAN, "Server.InternalError")
+    stage.step(lambda at: Listed(at, at, "cloud", offer.region, (row,)))
+    assert stage.ledger.instances[token].ended_by is EndedBy.UNKNOWN
 
 
 def test_an_end_by_hand_that_is_first_seen_under_way_is_external() -> None:
