@@ -6,7 +6,6 @@ What cannot be asked is unknown, and keeps nothing from being tried.
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,6 +18,8 @@ from spotd_aws.keeping import Kept, Now, Terms
 from spotd_aws.paging import pages, rows
 
 if TYPE_CHECKING:
+    import threading
+
     from spotd_aws.clients import Clients
 
 #: Long enough for a service that allows few questions, short enough for ops who wait for a new limit to come into force.
@@ -100,6 +101,10 @@ class Quotas:
         self._clients = clients
         self._kept: Kept[tuple[str, str], float | None] = Kept(now, _TERMS)
 
+    def due(self, region: str, instance_types: Sequence[str]) -> bool:
+        """Whether it is time to ask for any that these types count against."""
+        return any(self._kept.due((region, quota.ident)) for quota in _of(instance_types))
+
     def refresh(self, region: str, instance_types: Sequence[str], stop: threading.Event) -> None:
         """Ask for what these types count against, if it is time. Never raises ProviderError: what cannot be asked is unknown."""
         for quota in _of(instance_types):
@@ -120,11 +125,6 @@ class Quotas:
                 if error.code != _NEVER_APPLIED:
                     raise
         return None
-
-    def zero(self, region: str, instance_type: str, market: Market) -> Shortage | None:
-        """The limit of nothing that keeps a type from being started in a market there; asked for, if it is time: for `spotd doctor aws`."""
-        self.refresh(region, [instance_type], threading.Event())
-        return next((one for one in self.shortages(region, [instance_type], {}) if one.market is market), None)
 
     def shortages(self, region: str, instance_types: Sequence[str], vcpus: Mapping[str, int]) -> tuple[Shortage, ...]:
         """Which of these types cannot be started in which market, as far as is known. `vcpus` by type."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -53,9 +53,12 @@ class _Region:
     zones: tuple[Zone, ...] | None
     #: Zone names by type; None likewise.
     sold: Mapping[str, frozenset[str]] | None
-    shortages: tuple[Shortage, ...]
+    #: Types of the query that are known here, and their sizes where these could be asked: what limits are compared with.
+    types: Sequence[str]
+    vcpus: Mapping[str, int]
     #: What could not be asked, though the region answers.
     problem: ProviderError | None
+    shortages: tuple[Shortage, ...] = ()
 
     def zone_of(self, price: SpotPrice) -> Zone | None:
         """The zone that a price is of, if it is one that we use."""
@@ -136,6 +139,8 @@ class Selling:
         due = [kind for kind in types if self._on_demand.due(kind)]
         errands |= {("price list", n): partial(self._read_list, due[n::_LIST_READERS], stop) for n in range(min(len(due), _LIST_READERS))}
         errands |= {question: partial(self._scores.refresh, question, stop) for question in asked if self._scores.due(question)}
+        # Another service, which a network may not lead to: its silence must not use up a region's time.
+        errands |= {("limits", region): partial(self._quotas.refresh, region, types, stop) for region in regions if self._quotas.due(region, types)}
         if self._advisor.due:
             errands["advisor",] = self._advisor.refresh
         return together(errands, stop, self._config.price_timeout)
@@ -156,13 +161,12 @@ class Selling:
             problems.append(error)
         zones = self._or_none(partial(self._zones.of, region), problems)
         sold = self._or_none(partial(self._offerings.zones, region, types, stop), problems)
-        self._quotas.refresh(region, types, stop)
         # Only to compare with limits: where it cannot be asked, a limit of nothing is still seen.
         known = sorted(sold) if sold is not None else sorted({price.instance_type for price in spot.values()})
         vcpus = self._or_none(partial(self._offerings.vcpus, region, known, stop), []) or {}
         if not spot and problems and zones is None and sold is None:
             raise problems[0]
-        return _Region(region, spot, zones, sold, self._quotas.shortages(region, known, vcpus), problems[0] if problems else None)
+        return _Region(region, spot, zones, sold, known, vcpus, problems[0] if problems else None)
 
     def _or_none(self, ask: Callable[[], _Answer], problems: list[ProviderError]) -> _Answer | None:
         try:
@@ -177,10 +181,13 @@ class Selling:
         """Regions that answered, and what is wrong with the others, or with those that answered in part."""
         late = f"did not tell its prices within {self._config.price_timeout:g} s (price_timeout in [providers.aws])"
         answers = {region: told.get(region, ProviderUnavailable(f"{region} {late}")) for region in regions}
-        found = [answer for answer in answers.values() if isinstance(answer, _Region)]
+        found = [self._with_shortages(answer) for answer in answers.values() if isinstance(answer, _Region)]
         self._regions.answered([region.name for region in found])
         failures = {region: self._regions.judged(region, answer) for region, answer in answers.items() if isinstance(answer, ProviderError)}
         return found, failures | {region.name: region.problem for region in found if region.problem is not None}
+
+    def _with_shortages(self, region: _Region) -> _Region:
+        return replace(region, shortages=self._quotas.shortages(region.name, region.types, region.vcpus))
 
     def _offers_of(self, region: _Region, types: Sequence[str], asked: Sequence[Question], seen_at: datetime) -> Iterator[Offer]:
         usable = self._usable(region)

@@ -99,12 +99,3 @@ def test_not_even_one_machine_fits(limit: float, needed: int | None, short: bool
     """A type takes its vCPUs of it; where these are not known, only a limit of nothing says so."""
     vcpus = {} if needed is None else {"g5.xlarge": needed}
     assert (_short(_Service({"L-3819A6DF": limit}), "g5.xlarge", vcpus) == {Market.SPOT}) is short
-
-
-def test_doctor_asks_for_one_type_and_market() -> None:
-    """Without a sweep before it."""
-    quotas = Quotas(_Service({"L-3819A6DF": 0.0, "L-DB2E81BA": 8.0}), lambda: NOW)  # type: ignore[arg-type]
-    short = quotas.zero(HERE, "g5.xlarge", Market.SPOT)
-    assert short is not None
-    assert (short.code, short.family) == ("L-3819A6DF", "G and VT")
-    assert quotas.zero(HERE, "g5.xlarge", Market.ON_DEMAND) is None

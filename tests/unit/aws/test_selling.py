@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -275,6 +276,27 @@ def test_limits_that_cannot_be_asked_are_unknown(shop: _Shop, action: str) -> No
     assert len(sheet.offers) == 6
     assert dict(sheet.failures) == {}
     assert shop.selling.zero_quotas(WEST) == ()
+
+
+def test_limits_that_hang_cost_no_region_its_prices(shop: _Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network may lead to EC2 and not to Service Quotas: what is not known in time is unknown, and no region is said to be out of order."""
+    shop.open(price_timeout="3s")
+    shop.sheet(WEST)
+    hang, get = threading.Event(), shop.clients.get
+
+    def silent(service: str, region: str, **options: float) -> Any:
+        if service == "service-quotas":
+            hang.wait(20)
+        return get(service, region, **options)
+
+    monkeypatch.setattr(shop.clients, "get", silent)
+    shop.clock.step(900)
+    try:
+        sheet = shop.sheet(WEST)
+    finally:
+        hang.set()
+    assert len(sheet.offers) == 6
+    assert dict(sheet.failures) == {}
 
 
 # Limits
