@@ -71,6 +71,8 @@ class OfferSheet:
 
     offers: tuple[Offer, ...]
     failures: Mapping[str, ProviderError] = field(default_factory=lambda: MappingProxyType({}))
+    #: What was left out or done without, and what to do about it: one sentence each, for people.
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

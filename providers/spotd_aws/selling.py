@@ -115,21 +115,16 @@ class Selling:
         self._take_notes(types, found, asked)
         if not found and failures:
             raise failures[min(failures)]
-        return OfferSheet(tuple(offers), failures | self._unpriced(found, types, failures))
+        return OfferSheet(tuple(offers), failures | self._unpriced(found, types, failures), self._remarks(regions))
 
     def close(self) -> None:
         """Let a sweep that is under way end after the call it is in."""
         self._sweep.set()
 
-    def zero_quotas(self, region: str) -> tuple[Shortage, ...]:
-        """Limits of which the last sweep learned that they allow nothing: why types are not offered in a region."""
+    def _remarks(self, regions: Sequence[str]) -> tuple[str, ...]:
+        """Limits that allow nothing, so that a type is not offered; and scores, advisor's data and quotas that could not be had."""
         with self._lock:
-            return self._shortages.get(region, ())
-
-    def problems(self) -> tuple[ProviderError, ...]:
-        """What the last sweep did without: scores, the advisor's data, quotas that could not be asked. Each says what to do."""
-        with self._lock:
-            return self._problems
+            return (*(one.says for region in regions for one in self._shortages.get(region, ())), *(problem.message for problem in self._problems))
 
     # Asking
 

@@ -43,6 +43,11 @@ def execute(arguments: argparse.Namespace) -> int:
         print_table(
             ("PROVIDER", "LISTED", "PRICES", "FAILURES", "LAST ERROR"), [_row(answer, name) for name in answer["providers"]], right=("FAILURES",)
         )
+        remarks = [f"{name}: {plain(remark)}" for name, health in answer["providers"].items() for remark in health.get("remarks", ())]
+        if remarks:
+            print("\nleft out, or done without")
+            for remark in remarks:
+                print(f"  {remark}")
     print_speeds(answer)
     return 0
 

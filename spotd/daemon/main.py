@@ -212,6 +212,7 @@ class Daemon:
                 "last_sweep_at": _iso(observer.health.last_sweep_at),
                 "failures": observer.health.failures,
                 "last_error": observer.health.last_error,
+                "remarks": list(observer.health.remarks),
                 "billing_speed": self._capabilities[name].billing_speed,
                 "notice_s": self._capabilities[name].notice.total_seconds(),
             }

@@ -45,6 +45,8 @@ class Health:
     last_sweep_at: datetime | None = None
     failures: int = 0
     last_error: str = ""
+    #: What the last sweep left out or did without, for people.
+    remarks: tuple[str, ...] = ()
 
 
 class Observer:
@@ -150,6 +152,7 @@ class Observer:
             self._failed(f"prices of {region}: {failure}")
         now = self._clock.now()
         self.health.last_sweep_at = now
+        self.health.remarks = sheet.remarks
         kept = {k: o for k, o in self._engine.offers.items() if now - o.seen_at < _FORGET_OFFERS and not _swept(k, name, regions, sheet.failures)}
         self._engine.use_offers(kept | {offer.key: offer for offer in sheet.offers})
         self._record_prices(sheet.offers)

@@ -17,7 +17,7 @@ import botocore.session
 import pytest
 from botocore.loaders import create_loader
 
-from spotd.core.errors import Misconfigured, NotAuthorized, ProviderError, ProviderUnavailable, Throttled
+from spotd.core.errors import Misconfigured, NotAuthorized, ProviderError, ProviderUnavailable
 from spotd.core.offer import Market, Offer
 from spotd.core.survival import PRIOR_MEAN_LIFE_HOURS
 from spotd.ports import OfferQuery, OfferSheet
@@ -115,7 +115,7 @@ def test_both_markets_in_every_zone_with_price_age_and_source(shop: _Shop) -> No
         assert offer.price_usd_per_hour == (shop.price(zone) if spot else Decimal("1.006"))
         assert (offer.seen_at, offer.source) == (shop.clock.now(), "spot price history" if spot else "price list")
         assert offer.prior_hazard_per_hour is None
-    assert shop.selling.problems() == ()
+    assert shop.sheet(WEST).remarks == ()
 
 
 def test_the_price_is_the_one_in_force(shop: _Shop) -> None:
@@ -275,7 +275,7 @@ def test_limits_that_cannot_be_asked_are_unknown(shop: _Shop, action: str) -> No
     sheet = shop.sheet(WEST)
     assert len(sheet.offers) == 6
     assert dict(sheet.failures) == {}
-    assert shop.selling.zero_quotas(WEST) == ()
+    assert not [remark for remark in sheet.remarks if "may have" in remark]
 
 
 def test_limits_that_hang_cost_no_region_its_prices(shop: _Shop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,11 +308,9 @@ def test_a_limit_of_nothing_takes_the_offers_of_its_market_and_region(shop: _Sho
     found = shop.offers(WEST, EAST, types=(KIND, "p4d.24xlarge"))
     missing = {(r + letter, k, m) for r in (WEST, EAST) for letter in "abc" for k in (KIND, "p4d.24xlarge") for m in Market} - set(found)
     assert missing == {(WEST + letter, KIND, Market.SPOT) for letter in "abc"}
-    [short] = shop.selling.zero_quotas(WEST)
-    assert (short.market, short.instance_type, short.vcpus) == (Market.SPOT, KIND, 0)
-    assert "0 vCPUs of spot G and VT instances" in short.says
-    assert "--quota-code L-3819A6DF" in short.says
-    assert shop.selling.zero_quotas(EAST) == ()
+    [remark] = shop.sheet(WEST, EAST).remarks
+    assert remark.startswith(f"{WEST}: the account may have 0 vCPUs of spot G and VT instances")
+    assert "--quota-code L-3819A6DF" in remark
     shop.aws.set_quota(WEST, "L-3819A6DF", 8)
     shop.clock.step(900)
     assert len(shop.offers(WEST, market=Market.SPOT)) == 3
@@ -323,8 +321,8 @@ def test_a_limit_is_counted_in_vcpus(shop: _Shop) -> None:
     shop.aws.set_quota(WEST, "L-3819A6DF", 8)
     found = shop.offers(WEST, types=(KIND, "g5.12xlarge"), market=Market.SPOT)
     assert {kind for _, kind, _ in found} == {KIND}
-    [short] = shop.selling.zero_quotas(WEST)
-    assert "8 vCPUs of spot G and VT instances, and g5.12xlarge has 48" in short.says
+    [remark] = shop.sheet(WEST, types=(KIND, "g5.12xlarge")).remarks
+    assert "8 vCPUs of spot G and VT instances, and g5.12xlarge has 48" in remark
 
 
 def test_a_limit_that_was_never_applied_is_the_default(shop: _Shop) -> None:
@@ -391,11 +389,10 @@ def test_a_refused_score_is_no_data_for_a_day(shop: _Shop, code: str) -> None:
         sheet = shop.sheet(WEST)
         assert {offer.prior_hazard_per_hour for offer in sheet.offers} == {None}
         assert dict(sheet.failures) == {}
+        [remark] = sheet.remarks
+        assert "placement score" in remark
         shop.clock.step(7 * 3600)
     assert shop.clients.calls["GetSpotPlacementScores"] == 1
-    [problem] = shop.selling.problems()
-    assert isinstance(problem, Throttled)
-    assert problem.code == code
     shop.aws.allow("*", "GetSpotPlacementScores")
     shop.clock.step(3 * 3600 + 1)
     assert None not in {offer.prior_hazard_per_hour for offer in shop.sheet(WEST).offers if offer.key.market is Market.SPOT}
@@ -413,9 +410,10 @@ def test_the_advisors_band_is_the_prior_where_there_is_no_score(shop: _Shop, tmp
     assert {o.prior_hazard_per_hour for (zone, _, _), o in found.items() if zone.startswith(EAST)} == {None}
     file.write_text("{}")
     shop.open(spot_advisor=str(file))
-    assert len(shop.offers(WEST)) == 6
-    [problem] = shop.selling.problems()
-    assert "is not the spot advisor's data" in str(problem)
+    sheet = shop.sheet(WEST)
+    assert len(sheet.offers) == 6
+    [remark] = sheet.remarks
+    assert "is not the spot advisor's data" in remark
 
 
 def test_whoever_asks_for_nothing_gets_nothing(shop: _Shop) -> None:

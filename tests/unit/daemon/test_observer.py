@@ -190,3 +190,15 @@ def test_a_notice_is_acknowledged_only_after_it_was_recorded() -> None:
     assert before == []
     assert acknowledged == ["i-ours", "i-foreign"]
     assert [e.instance_id for e in recorder.told if isinstance(e, NoticeSeen)] == [token]
+
+
+def test_what_a_sweep_left_out_is_kept_for_people() -> None:
+    """Why a type is not offered is shown by `spotd status`, until a later sweep has nothing to say."""
+    stage, cloud = Stage(), Cloud()
+    observer = _observer(stage, cloud, Recorder(stage.engine.world))
+    cloud.sheet = OfferSheet((), remarks=("the quota is 0",))
+    observer._sweep()
+    assert observer.health.remarks == ("the quota is 0",)
+    cloud.sheet = OfferSheet(())
+    observer._sweep()
+    assert observer.health.remarks == ()
