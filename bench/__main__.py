@@ -53,7 +53,7 @@ def _page(machine: Mapping[str, str], figures: list[Figure]) -> str:
 
 
 #: Written by hand: for each aim that was missed, the profile that shows why.
-_MISSED = _DOCS / "benchmarks-missed.md"
+_MISSED = _DOCS / "benchmarks-notes.md"
 
 
 def main() -> int:

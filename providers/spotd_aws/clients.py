@@ -29,8 +29,11 @@ class Clients:
 
         self._config = config
         core = botocore.session.get_session()
+        if config.profile is not None:
+            core.set_config_variable("profile", config.profile)
+        # Reads the configuration: a profile that is not there is found out here.
         make_lean(core)
-        self._session = boto3.session.Session(profile_name=config.profile, botocore_session=core)
+        self._session = boto3.session.Session(botocore_session=core)
         self._lock = threading.Lock()
         self._clients: dict[tuple[str, str, float], Any] = {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -68,7 +69,7 @@ class AwsProvider:
             billing_rule=NAME,
             notice_channel=True,
             # An AWS that is served by this host (`spotd fake-aws`) has its machines here, too.
-            remote=not _served_here(config.endpoint_url),
+            remote=not _served_here(config.endpoint_url or os.environ.get("AWS_ENDPOINT_URL_EC2") or os.environ.get("AWS_ENDPOINT_URL")),
         )
 
     @property
