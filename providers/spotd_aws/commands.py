@@ -54,7 +54,7 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "--instance-profile", metavar="ROLE", action="append", default=[], help="role of an instance profile that policies name; may be repeated"
     )
     policy.add_argument("--setup", action="store_true", help="also what `spotd aws setup` needs")
-    policy.add_argument("--selftest", action="store_true", help="also what `spotd selftest aws` needs to have an instance reclaimed")
+    policy.add_argument("--selftest", action="store_true", help="also what `spotd selftest aws` needs for its instances, and to have one reclaimed")
 
 
 def _verb(

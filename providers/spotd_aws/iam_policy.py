@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from spotd_aws.events import CANARY
-from spotd_aws.tags import DEPLOYMENT
+from spotd_aws.tags import DEPLOYMENT, SELFTEST
 from spotd_aws.wiring import queue_name
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class _Writer:
         yield _statement("MakeSpotRole", ["iam:CreateServiceLinkedRole"], [role], service)
 
     def selftest(self) -> Iterator[dict[str, Any]]:
-        """For the reclaim that AWS FIS makes in `spotd selftest aws`, by a role of the account that may interrupt instances."""
+        """For the instances of `spotd selftest aws`, and for the reclaim that AWS FIS makes there by a role that may interrupt instances."""
         if not self._wishes.selftest:
             return
         actions = ["CreateExperimentTemplate", "DeleteExperimentTemplate", "StartExperiment", "StopExperiment", "GetExperiment", "TagResource"]
@@ -151,6 +151,11 @@ class _Writer:
         yield _statement("InterruptOurs", [f"fis:{action}" for action in actions], kinds)
         role = [self._arn("iam", f"role/{self._queue}-fis", region="")]
         yield _statement("GiveFisItsRole", ["iam:PassRole"], role, {"StringEquals": {"iam:PassedToService": f"fis.{self._host()}"}})
+        # The self-test has deployments of its own.
+        where, made = self._in_regions or {}, self._ec2("instance", "volume", "spot-instances-request")
+        launched, ours = ({"StringLike": {f"aws:{kind}/{DEPLOYMENT}": f"{SELFTEST}*"}} for kind in ("RequestTag", "ResourceTag"))
+        yield _statement("LaunchSelftest", ["ec2:RunInstances"], made, launched | where)
+        yield _statement("EndSelftest", ["ec2:TerminateInstances"], self._ec2("instance"), ours)
 
 
 def _partition(regions: Sequence[str]) -> str:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spotd_aws.config import AwsConfig, ConfigError, read
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 #: As the daemon has them.
 DEFAULT_FILE = Path("/etc/spotd/spotd.toml")
@@ -39,6 +37,10 @@ class Installation:
     store_profile: str | None = None
     #: As the file says; None: see `deployment`.
     named: str | None = None
+    #: The store's region, endpoint and profile, as far as they are said.
+    store_settings: Mapping[str, str] = field(default_factory=dict)
+    #: `[providers.aws]` as the file has it.
+    aws_table: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def deployment(self) -> str:
@@ -91,6 +93,12 @@ def read_installation(path: Path | None) -> Installation:
         store=_text(checkpoints, "store", "SPOTD_CHECKPOINTS__STORE", file) or "",
         store_profile=_text(checkpoints, "profile", "SPOTD_CHECKPOINTS__PROFILE", file),
         named=_text(table, "deployment", "SPOTD_DEPLOYMENT", file),
+        store_settings={
+            key: said
+            for key in ("region", "endpoint_url", "profile")
+            if (said := _text(checkpoints, key, f"SPOTD_CHECKPOINTS__{key.upper()}", file)) is not None
+        },
+        aws_table=_sub(providers, "aws", file),
     )
 
 

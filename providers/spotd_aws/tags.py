@@ -15,6 +15,8 @@ DEPLOYMENT = "spotd:deployment"
 TOKEN = "spotd:token"  # noqa: S105 - a tag's key
 REQUEST = "spotd:request"
 EXPIRES = "spotd:expires"
+#: How the names of a self-test's deployments begin.
+SELFTEST = "selftest-"
 _JOB, _JOB_NAME, _ATTEMPT, _RANK = "spotd:job", "spotd:job-name", "spotd:attempt", "spotd:rank"
 #: EC2 takes 256 by its documentation and 255 by its errors (facts/cloud-api.md §2.1).
 _LONGEST_VALUE = 255

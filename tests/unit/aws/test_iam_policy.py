@@ -62,6 +62,16 @@ def test_each_feature_adds_its_own() -> None:
     assert "fis:StartExperiment" in _actions(_policy(wishes=Wishes(selftest=True)))
 
 
+def test_a_selftest_has_deployments_of_its_own() -> None:
+    """Its instances are started and ended by their own tag: the daemon's is not theirs."""
+    statements = _policy({"regions": ["us-west-2"]}, Wishes(selftest=True))
+    launch = statements["LaunchSelftest"]["Condition"]
+    assert launch["StringLike"] == {"aws:RequestTag/spotd:deployment": "selftest-*"}
+    assert launch["StringEquals"] == {"aws:RequestedRegion": ["us-west-2"]}
+    assert statements["EndSelftest"]["Condition"] == {"StringLike": {"aws:ResourceTag/spotd:deployment": "selftest-*"}}
+    assert "LaunchSelftest" not in _policy()
+
+
 @pytest.mark.parametrize("table", [{"instance_profile": "trainer"}, {"in": {"us-west-2": {"instance_profile": "trainer"}}}])
 def test_a_role_is_passed_only_where_a_profile_is_named(table: dict[str, Any]) -> None:
     """By the configuration, or by a policy file; and to EC2 only."""
