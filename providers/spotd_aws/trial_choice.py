@@ -50,7 +50,7 @@ def choose(offers: Iterable[Offer], budget_usd: Decimal, hours: Decimal) -> Choi
         cost = first.price_usd_per_hour * MACHINES * hours
         raise Unusable(
             f"the cheapest that is offered is {first.key.instance_type} in {first.key.region} at ${first.price_usd_per_hour}/h: "
-            f"{MACHINES} of them for {hours.normalize():f} h may cost ${cost.normalize():f}, and the budget is ${budget_usd}. "
+            f"{MACHINES} of them for {hours:.3g} h may cost ${cost:.3f}, and the budget is ${budget_usd}. "
             "Allow more with --budget, or name a smaller type with --type"
         )
     return Choice(affordable[0], affordable, cap)

@@ -24,7 +24,7 @@ from spotd_aws.trial_reclaim import Reclaimer
 from spotd_aws.trial_removal import Sweep, empty
 from spotd_aws.trial_report import Discretion, Evidence, Failed, Record, Report
 from spotd_aws.trial_signals import not_interruptible
-from spotd_aws.trial_wishes import NOT_USED, Wishes
+from spotd_aws.trial_wishes import NOT_USED, REMOVAL_S, Wishes
 
 if TYPE_CHECKING:
     from spotd.ports import Provider
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 PASSED, FAILED, CANNOT_RUN, INTERRUPTED = 0, 1, 2, 130
 FIT, CHOICE, DAEMON, NOTHING_LEFT = "the account is fit for it", "a type within the budget", "a daemon of its own", "nothing is left"
-#: So long removal may take, beside the time limit.
-_REMOVAL_S = 600.0
 #: A launch that was under way may show so late (facts/cloud-api.md §2.2).
 _SETTLE_S = 60.0
 _CANCEL_S = 60.0
@@ -120,7 +118,7 @@ class SelfTest:
         choice = choose(sheet.offers, wishes.budget_usd, wishes.hours)
         first = choice.cheapest
         evidence.saw(f"{first.key.instance_type} in {first.key.zone} at ${first.price_usd_per_hour}/h, and {len(choice.affordable) - 1} other offers")
-        hours = f"{wishes.hours.normalize():f} h"
+        hours = f"{wishes.hours:.3g} h"
         evidence.saw(f"nothing above ${choice.cap_usd_per_hour}/h is bought: {MACHINES} machines for {hours} stay within ${wishes.budget_usd}")
         return choice
 
@@ -192,7 +190,7 @@ class SelfTest:
 
     def _remove_all(self, daemon: Daemon, evidence: Evidence) -> None:
         problems: list[str] = []
-        pace = Pace(_REMOVAL_S)
+        pace = Pace(REMOVAL_S)
         settled = self._let_go(daemon, pace, evidence)
         self._logs["the end of the daemon's log"] = daemon.log()
         daemon.stop()

@@ -11,6 +11,8 @@ from spotd_aws.installation import Installation, Unusable, read_installation
 from spotd_aws.trial_choice import SMALL_TYPES
 
 _HOUR_S = 3600.0
+#: So long removal may take, beside the time limit.
+REMOVAL_S = 600.0
 #: No part of the test, and calls to AWS each: placement scores, and the advisor's data.
 NOT_USED = frozenset({"score_pools", "spot_advisor"})
 
@@ -37,8 +39,8 @@ class Wishes:
 
     @property
     def hours(self) -> Decimal:
-        """How long two machines could run, for the budget: the time limit, and an hour at least."""
-        return Decimal(max(self.timeout_s, _HOUR_S)) / Decimal(_HOUR_S)
+        """How long two machines could run, for the budget: the time limit and the removal after it, and an hour at least."""
+        return Decimal(max(self.timeout_s + REMOVAL_S, _HOUR_S)) / Decimal(_HOUR_S)
 
 
 def read_wishes(arguments: argparse.Namespace, deployment: str) -> Wishes:

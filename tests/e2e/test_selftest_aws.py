@@ -133,6 +133,21 @@ def test_ctrl_c_removes_everything(aws: FakeAws, config: Path) -> None:
 
 
 @pytest.mark.slow
+def test_what_does_not_come_to_an_end_is_ended(aws: FakeAws, config: Path) -> None:
+    """A job that never gets on in its time: exit 1, the step that failed is named with its reason, its instance is ended, the cost is known."""
+    done = _selftest(config, "--seconds", "600", "--timeout", "40s", "--json")
+    assert done.returncode == 1, done.stdout + done.stderr
+    answer = json.loads(done.stdout)
+    verdicts = _steps(answer)
+    assert "failed" in verdicts.values()
+    assert verdicts["nothing is left"] == "passed"
+    assert "--timeout" in answer["markdown"]
+    assert "the end of the daemon's log" in answer["markdown"]
+    assert aws.instances
+    _nothing_is_left(aws)
+
+
+@pytest.mark.slow
 def test_a_loss_without_notice(aws: FakeAws, config: Path) -> None:
     """Where FIS is refused, the instance is ended by hand, and the report says what that shows. spotd places the job again after five minutes."""
     aws.refuse("*", "fis:CreateExperimentTemplate", "AccessDeniedException", 403)

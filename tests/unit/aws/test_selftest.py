@@ -58,7 +58,7 @@ def test_the_cheapest_spot_offer_is_named_and_the_cap_keeps_the_budget() -> None
 
 def test_nothing_is_bought_that_the_budget_does_not_cover() -> None:
     """The refusal names the price, the sum, and both ways out."""
-    with pytest.raises(Unusable, match=r"\$0\.30/h.*may cost \$0\.6, and the budget is \$0\.5.*--budget.*--type"):
+    with pytest.raises(Unusable, match=r"\$0\.30/h.*may cost \$0\.600, and the budget is \$0\.5.*--budget.*--type"):
         choose([_offer("m5.large", "0.30")], Decimal("0.5"), Decimal(1))
     with pytest.raises(Unusable, match="--type"):
         choose([_offer("m5.large", "0.01", market=Market.ON_DEMAND)], Decimal(1), Decimal(1))
@@ -122,6 +122,8 @@ def test_settings_are_the_users_with_a_place_of_their_own_in_the_store(tmp_path:
     assert wishes.installation.store_settings == {"region": "us-west-2"}
     assert wishes.installation.advertise == "other:7444"
     assert (wishes.deployment, wishes.own_deployment) == ("selftest-1", "lab")
+    assert wishes.hours == 1
+    assert read_wishes(_arguments("--config", str(file), "--timeout", "110m"), "selftest-1").hours == 2, "ten minutes for the removal"
     assert not wishes.installation.aws.queue
     assert not wishes.installation.aws.score_pools
     file.write_text('[checkpoints]\nstore = "gs://ckpt/spotd"\n')
