@@ -130,13 +130,13 @@ class Trial:
             notice = self._machine(self._attempt)["notice"]
             if attempt["reason"] not in _REASONS[how]:
                 raise Failed(f"spotd takes the end of attempt {self._attempt} for {attempt['reason']}: {attempt['detail']}")
-            told = f"announced by {notice['source']}" if notice else "with no notice"
+            told = f"{notice['kind']} announced by {notice['source']}" if notice else "with no notice"
             evidence.saw(f"attempt {self._attempt} ended as {attempt['reason']}, {told}")
             self._saved = max((int(c["step"] or 0) for c in self._answer["checkpoints"] if c["attempt"] == self._attempt), default=0)
             self._saved = self._saved or int(attempt["resumed_step"] or 0)
-            if how is How.FIS:
-                if not attempt["saved"]:
-                    raise Failed(f"the notice did not end in a committed checkpoint: {attempt['detail'] or 'no reason is known'}")
+            if how is How.FIS and not attempt["saved"]:
+                raise Failed(f"the notice did not end in a committed checkpoint: {attempt['detail'] or 'no reason is known'}")
+            if attempt["saved"]:
                 evidence.saw(f"saved in {_s(attempt['seconds_used'])} of {_s(attempt['seconds_given'])}")
             evidence.saw(f"it had reached step {attempt['step']}, and step {self._saved} is saved")
 

@@ -24,6 +24,7 @@ _RESOURCE = "aws:ec2:spot-instance"
 _NOTICE = "PT2M"
 #: So long FIS may take to begin.
 _BEGIN_S = 90.0
+_SHOWS = "which shows a loss without AWS's notice, and no reclaim"
 _BEGUN = frozenset({"running", "completing", "completed"})
 _OVER = frozenset({"failed", "stopped", "stopping", "cancelled"})
 
@@ -34,7 +35,7 @@ class How(StrEnum):
 
     #: As AWS does it: a notice of two minutes by every channel, then the end.
     FIS = "fis"
-    #: TerminateInstances: no notice at all, and it looks as if somebody else had ended it.
+    #: TerminateInstances: none of AWS's channels says a word, only the machine's own shutdown; and it looks as if somebody else had ended it.
     BY_HAND = "terminate"
 
 
@@ -59,12 +60,12 @@ class Reclaimer:
     def reclaim(self, target: Target, saw: Callable[[str], None]) -> How:
         """Have it reclaimed; how it was done. Raises ProviderError where neither way is open."""
         if not self._fis_role:
-            saw("no --fis-role was given: the instance is ended by TerminateInstances, which shows a loss without any notice, and no reclaim")
+            saw(f"no --fis-role was given: the instance is ended by TerminateInstances, {_SHOWS}")
         else:
             try:
                 self._by_fis(target, saw)
             except (ProviderError, Failed) as error:
-                saw(f"AWS FIS did not do it ({error}): the instance is ended by TerminateInstances, which shows a loss without any notice")
+                saw(f"AWS FIS did not do it ({error}): the instance is ended by TerminateInstances, {_SHOWS}")
             else:
                 return How.FIS
         with reads(f"ending {target.instance_id}", target.region):

@@ -155,7 +155,8 @@ def test_a_loss_without_notice(aws: FakeAws, config: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     answer = json.loads(done.stdout)
     assert "AWS FIS did not do it" in answer["markdown"]
-    assert "with no notice" in answer["markdown"]
+    assert "without AWS's notice" in answer["markdown"]
+    assert "ended as external" in answer["markdown"]
     _nothing_is_left(aws)
 
 

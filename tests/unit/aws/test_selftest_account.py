@@ -96,7 +96,7 @@ def test_where_fis_is_refused_the_instance_is_ended_by_hand(house: _House, actio
     house.wait(30)
     assert house.state(target) is State.TERMINATED
     assert "AWS FIS did not do it" in said[-1]
-    assert "without any notice" in said[-1]
+    assert "without AWS's notice" in said[-1]
     assert not house.aws._laboratory._templates
 
 
