@@ -24,7 +24,8 @@ TITLES = (STARTS, SAVES, RECLAIM, RESUMES, SUCCEEDS, ENDS, COST)
 _END_S = 480.0
 #: From the notice, or the end, to spotd's word for it.
 _KNOWN_S = 480.0
-_REASONS = {How.FIS: {"reclaimed"}, How.BY_HAND: {"external", "reclaimed"}}
+#: An end by hand is the machine's own shutdown where its agent tells of that before the listing tells who asked for it.
+_REASONS = {How.FIS: {"reclaimed"}, How.BY_HAND: {"external", "guest_shutdown", "reclaimed"}}
 
 
 class Asks(Protocol):

@@ -103,12 +103,10 @@ def test_a_reclaim_by_fis(aws: FakeAws, config: Path, tmp_path: Path, monkeypatc
     assert float(answer["spent_usd"]) < 1
     text = report.read_text()
     assert text == answer["markdown"]
-    assert "announced by" in text
+    assert "ended as reclaimed, reclaim announced by" in text
     assert aws.account not in text + json.dumps(answer)
     assert BUCKET not in text
     first, second, *_ = aws.instances
-    assert first.state_reason is not None
-    assert first.state_reason.code == "Server.SpotInstanceTermination"
     assert {first.instance_type, second.instance_type} == {"t3.small"}
     assert all(one.tags["spotd:deployment"].startswith("selftest-") for one in aws.instances)
     _nothing_is_left(aws)
@@ -149,14 +147,17 @@ def test_what_does_not_come_to_an_end_is_ended(aws: FakeAws, config: Path) -> No
 
 @pytest.mark.slow
 def test_a_loss_without_notice(aws: FakeAws, config: Path) -> None:
-    """Where FIS is refused, the instance is ended by hand, and the report says what that shows. spotd places the job again after five minutes."""
+    """Where FIS is refused, the instance is ended by hand, and the report says what that shows.
+
+    Minutes, where the listing says who ended it before its agent says that it shuts down: spotd then waits before it places the job again.
+    """
     aws.refuse("*", "fis:CreateExperimentTemplate", "AccessDeniedException", 403)
     done = _selftest(config, "--fis-role", ROLE, "--seconds", "20", "--json", timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     answer = json.loads(done.stdout)
     assert "AWS FIS did not do it" in answer["markdown"]
     assert "without AWS's notice" in answer["markdown"]
-    assert "ended as external" in answer["markdown"]
+    assert "ended as external" in answer["markdown"] or "ended as guest_shutdown" in answer["markdown"]
     _nothing_is_left(aws)
 
 
