@@ -26,7 +26,7 @@ _POLICY = """
 spotd aws iam-policy > policy.json          what the daemon's credentials need, for /etc/spotd/spotd.toml
 spotd aws iam-policy --setup                … and what `spotd aws setup` needs, once
 spotd aws iam-policy --bucket my-checkpoints --instance-profile trainer
-aws iam put-user-policy --user-name spotd --policy-name spotd --policy-document "$(spotd aws iam-policy)"
+aws iam create-policy --policy-name spotd --policy-document "$(spotd aws iam-policy)"      then attach it to spotd's role or user
 """
 
 
@@ -43,7 +43,13 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     inner = parent.add_subparsers(title="verbs", metavar="VERB", required=True)
     setup = _verb(inner, "setup", execute_setup, "create queue, rules and security group in each region, and see that warnings arrive", _SETUP)
     setup.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
-    setup.add_argument("--region", metavar="REGION", action="append", help="this region only; may be repeated (default: those in use)")
+    setup.add_argument(
+        "--region",
+        metavar="REGION",
+        type=typed_region,
+        action="append",
+        help="this region only; may be repeated (default: those configured, else every enabled one)",
+    )
     setup.add_argument("--no-canary", action="store_true", help="do not send an event through each rule to see that it arrives")
     setup.add_argument("--json", action="store_true", help="print JSON instead of text")
     policy = _verb(inner, "iam-policy", execute_policy, "print the least IAM policy that the enabled features need", _POLICY)
@@ -55,6 +61,16 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     policy.add_argument("--setup", action="store_true", help="also what `spotd aws setup` needs")
     policy.add_argument("--selftest", action="store_true", help="also what `spotd selftest aws` needs for its instances, and to have one reclaimed")
+
+
+def typed_region(text: str) -> str:
+    """The value of --region: botocore makes no client for anything else."""
+    from spotd_aws.config import region_name
+
+    try:
+        return region_name(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _verb(

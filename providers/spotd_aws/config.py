@@ -45,7 +45,8 @@ def _gigabytes(value: object) -> object:
     return int(float(match[1]) * (1000 if match[2] == "TB" else 1))
 
 
-def _region(value: str) -> str:
+def region_name(value: str) -> str:
+    """The value, if it can be the name of a region. ValueError otherwise."""
     if not _REGION.fullmatch(value):
         raise ValueError(f"{value!r} is not the name of a region, such as us-west-2")
     return value
@@ -65,7 +66,7 @@ def _url(value: str) -> str:
 
 Seconds = Annotated[float, BeforeValidator(_seconds), Field(gt=0)]
 Gigabytes = Annotated[int, BeforeValidator(_gigabytes), Field(ge=8, le=16_384)]
-Region = Annotated[str, AfterValidator(_region)]
+Region = Annotated[str, AfterValidator(region_name)]
 Image = Annotated[str, AfterValidator(_image)]
 Url = Annotated[str, AfterValidator(_url)]
 

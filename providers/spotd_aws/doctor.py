@@ -14,8 +14,9 @@ from enum import StrEnum, unique
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
 
-from spotd.core.errors import ProviderError
+from spotd.core.errors import NotAuthorized, ProviderError
 from spotd_aws.advisor import read_bands
+from spotd_aws.commands import typed_region
 from spotd_aws.doctor_region import MAKE_SPOT_ROLE, Errand, examine
 from spotd_aws.errors import translate
 from spotd_aws.findings import Finding, Notes, State
@@ -47,7 +48,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "examples:\n" + "\n".join(f"  {line}" for line in EXAMPLES.strip().splitlines())
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--config", metavar="FILE", type=Path, help="the daemon's settings (default: /etc/spotd/spotd.toml)")
-    parser.add_argument("--region", metavar="REGION", action="append", help="look at this region only; may be repeated")
+    parser.add_argument("--region", metavar="REGION", type=typed_region, action="append", help="look at this region only; may be repeated")
     parser.add_argument("--type", metavar="TYPE", action="append", help="instance type in use; may be repeated (default: those of your policies)")
 
 
@@ -203,6 +204,8 @@ def _identity(clients: Clients, notes: Notes) -> Account | None:
             notes.add("clock", State.PROBLEM, _wrong(skew), _SET_CLOCK)
         told = translate(error, doing="asking whose credentials these are", region=home)
         fix = "set AWS_PROFILE or `profile` under [providers.aws], or run this on a host that has an instance role"
+        if not isinstance(told, NotAuthorized):
+            fix = "see that this host reaches AWS (network, proxy, `endpoint_url` under [providers.aws]), and run it again"
         notes.add("credentials", State.PROBLEM, str(told), fix)
         return None
     skew = _skew(answer, began)

@@ -15,14 +15,16 @@ from spotd.core.errors import InvalidRequest, Misconfigured, NoCapacity, NotAuth
 from spotd.core.instance import LaunchRequest
 from spotd.core.offer import Market, OfferKey
 from spotd_aws.config import AwsConfig, Place
-from spotd_aws.errors import reads
+from spotd_aws.errors import NOT_FOUND, reads
 from spotd_aws.findings import DISABLED, Finding, Notes, State
 from spotd_aws.images import Images
 from spotd_aws.launch import WOULD_SUCCEED, Launcher
+from spotd_aws.machines import machines
 from spotd_aws.offerings import Offerings
 from spotd_aws.queue import NO_QUEUE
 from spotd_aws.quotas import Quotas
 from spotd_aws.setup import default_vpc, observe
+from spotd_aws.tags import DEPLOYMENT
 from spotd_aws.wiring import Account, Fate, Found, Wanted, plan, wanted
 
 if TYPE_CHECKING:
@@ -121,7 +123,23 @@ class _Examiner:
                 self.notes.failed("permission", f"ec2:{action}", refusal)
                 well = False
         if well:
-            self.notes.add("permission", State.OK, f"{len(actions)} ways of reading EC2")
+            ending = self._ending()
+            if ending is not None:
+                self.notes.add("permission", State.OK, f"{len(actions)} ways of reading EC2, {ending}")
+
+    def _ending(self) -> str | None:
+        """Whether an instance of ours may be ended. The tag is the condition, so that only one of ours shows it. None: a finding tells why not."""
+        mine = self.notes.ask("permission", "ec2:DescribeInstances", lambda: machines(self._ec2(), {f"tag:{DEPLOYMENT}": self._errand.deployment}))
+        if mine is None:
+            return None
+        one = next((machine.instance_id for machine in mine if machine.state in {"pending", "running"}), None)
+        if one is None:
+            return "and ending is tried on an instance of ours as soon as there is one"
+        refusal = self._dry(partial(self._ec2().terminate_instances, InstanceIds=[one], DryRun=True), "checking ec2:TerminateInstances")
+        if refusal is not None and refusal.code not in NOT_FOUND:
+            self.notes.failed("permission", "ec2:TerminateInstances", refusal)
+            return None
+        return f"ending {one}"
 
     def _dry(self, call: Any, doing: str) -> ProviderError | None:
         """A call that is not made; None if it would have gone through."""
@@ -309,15 +327,21 @@ class _Examiner:
             "sqs:ReceiveMessage",
             lambda: sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=1, VisibilityTimeout=0, WaitTimeSeconds=0),
         )
-        try:
-            with reads(f"checking sqs:DeleteMessage on {want.queue}", self._region):
-                sqs.delete_message(QueueUrl=url, ReceiptHandle="none")
-        except ProviderError as error:
-            # There is no such message, which only those are told who may delete one.
-            if isinstance(error, NotAuthorized):
-                self.notes.failed("permission", "sqs:DeleteMessage", error)
-            elif error.code in NO_QUEUE:
-                self.notes.add("queue", State.PROBLEM, "it has just gone", f"spotd aws setup --region {self._region}")
+        # There is no such message, which only those are told who may touch one.
+        none = {"QueueUrl": url, "ReceiptHandle": "none"}
+        for action, call in (
+            ("sqs:DeleteMessage", partial(sqs.delete_message, **none)),
+            ("sqs:ChangeMessageVisibility", partial(sqs.change_message_visibility, VisibilityTimeout=0, **none)),
+        ):
+            try:
+                with reads(f"checking {action} on {want.queue}", self._region):
+                    call()
+            except ProviderError as error:
+                if isinstance(error, NotAuthorized):
+                    self.notes.failed("permission", action, error)
+                elif error.code in NO_QUEUE:
+                    self.notes.add("queue", State.PROBLEM, "it has just gone", f"spotd aws setup --region {self._region}")
+                    return
 
 
 def _now() -> datetime:

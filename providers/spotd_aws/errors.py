@@ -82,13 +82,14 @@ NOT_FOUND = frozenset(
 _SKEWED = "the clock of this host is wrong, and AWS refuses what it signs: set it (chronyd, systemd-timesyncd)"
 _EXPIRED = "the temporary credentials have expired: renew them, or give spotd a role or keys that last"
 _KEYS = "AWS does not know the credentials that boto3 finds here: check the environment, the profile and the instance role"
+_KEYS_THERE = f"{_KEYS}; if other regions take them, this one is not enabled for the account"
 _SENTENCES = {
     "RequestExpired": _SKEWED,
     "InvalidSecurity.RequestHasExpired": _SKEWED,
     "ExpiredToken": _EXPIRED,
     "ExpiredTokenException": _EXPIRED,
-    "InvalidClientTokenId": _KEYS,
-    "UnrecognizedClientException": _KEYS,
+    "InvalidClientTokenId": _KEYS_THERE,
+    "UnrecognizedClientException": _KEYS_THERE,
     "SignatureDoesNotMatch": _KEYS,
     "AuthFailure.ServiceLinkedRoleCreationNotPermitted": (
         "the account lacks the service role for spot instances: aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
@@ -209,7 +210,7 @@ def _without_code(error: Exception, where: str) -> ProviderError:
     if kind == "ParamValidationError":
         return InvalidRequest(f"{where}: {_first_line(error)}", kind, "")
     if kinds & _NO_ANSWER:
-        return ProviderUnavailable(f"{where}: AWS did not answer ({kind})", kind)
+        return ProviderUnavailable(f"{where}: AWS did not answer", kind)
     if kind == "ResponseParserError":
         return ProviderUnavailable(f"{where}: what came back is no answer of AWS", kind)
     # Only the class: a message of an unexpected error may hold anything.

@@ -120,20 +120,19 @@ class _Writer:
         """Checkpoints."""
         if self._wishes.buckets:
             buckets = [f"arn:{self._partition}:s3:::{name}" for name in self._wishes.buckets]
-            yield _statement(
-                "Checkpoints", ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"], [f"{b}/*" for b in buckets]
-            )
+            yield _statement("Checkpoints", ["s3:GetObject", "s3:PutObject", "s3:DeleteObject"], [f"{b}/*" for b in buckets])
             yield _statement("ListCheckpoints", ["s3:ListBucket"], buckets)
 
     def setup(self) -> Iterator[dict[str, Any]]:
         """For `spotd aws setup`, run once by somebody who may: the daemon needs none of it."""
         if not self._wishes.setup:
             return
-        yield _statement("SetUpQueue", ["sqs:CreateQueue", "sqs:SetQueueAttributes", "sqs:TagQueue"], [self._arn("sqs", self._queue)])
-        write = ["events:PutRule", "events:PutTargets", "events:TagResource"]
-        yield _statement("SetUpRules", write, [self._arn("events", f"rule/{self._queue}-*")])
-        bus = [self._arn("events", "event-bus/default")]
-        yield _statement("SendCanary", ["events:PutEvents"], bus, {"StringEquals": {"events:source": CANARY}})
+        if self._config.queue:
+            yield _statement("SetUpQueue", ["sqs:CreateQueue", "sqs:SetQueueAttributes", "sqs:TagQueue"], [self._arn("sqs", self._queue)])
+            write = ["events:PutRule", "events:PutTargets", "events:TagResource"]
+            yield _statement("SetUpRules", write, [self._arn("events", f"rule/{self._queue}-*")])
+            bus = [self._arn("events", "event-bus/default")]
+            yield _statement("SendCanary", ["events:PutEvents"], bus, {"StringEquals": {"events:source": CANARY}})
         group = self._ec2("security-group")
         yield _statement("SetUpGroup", ["ec2:CreateSecurityGroup"], group, self._labelled)
         yield _statement("SetUpGroupIn", ["ec2:CreateSecurityGroup"], self._ec2("vpc"))

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
+from spotd_aws.commands import typed_region
 from spotd_aws.errors import translate
 from spotd_aws.installation import Unusable
 from spotd_aws.printing import complain, plain, say
@@ -45,7 +46,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--budget", metavar="USD", type=_dollars, required=True, help="what it may cost at most; nothing is launched that could exceed it"
     )
     parser.add_argument("--config", metavar="FILE", type=Path, help="the daemon's settings (default: /etc/spotd/spotd.toml)")
-    parser.add_argument("--region", metavar="REGION", action="append", help="use this region only; may be repeated (default: those configured)")
+    parser.add_argument(
+        "--region", metavar="REGION", type=typed_region, action="append", help="use this region only; may be repeated (default: those configured)"
+    )
     parser.add_argument(
         "--type", metavar="TYPE", action="append", help=f"use this instance type only; may be repeated (default: {', '.join(SMALL_TYPES)})"
     )

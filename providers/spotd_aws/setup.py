@@ -116,7 +116,7 @@ def set_up(
     account = account_of(clients)
 
     def one(region: str) -> list[Done]:
-        want = wanted(deployment, region, account, own_groups=bool(config.place(region).security_groups))
+        want = wanted(deployment, region, account, own_groups=bool(config.place(region).security_groups), queue=config.queue)
         return list(_region(clients, want, orders, stop))
 
     pool = ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="aws-setup")
@@ -140,7 +140,7 @@ def _region(clients: Clients, want: Wanted, orders: Orders, stop: threading.Even
                 carry_out(clients, want, action)
             yield Done(want.region, step.what, _outcome(step, orders), step.because)
         what = "canary"
-        if orders.canary and not orders.dry_run:
+        if want.with_queue and orders.canary and not orders.dry_run:
             yield send_canary(clients, want, orders.canary_wait_s, stop)
     except ProviderError as error:
         yield Done(want.region, what, Outcome.FAILED, str(error))
@@ -166,7 +166,7 @@ def _outcome(step: Step, orders: Orders) -> Outcome:
 def observe(clients: Clients, want: Wanted) -> Found:
     """What a region has. Raises ProviderError."""
     region = want.region
-    queue = _found_queue(clients, want)
+    queue = _found_queue(clients, want) if want.with_queue else None
     rules = {rule.name: found for rule in want.rules if (found := _found_rule(clients, region, rule.name)) is not None}
     if want.group is None:
         return Found(queue, rules)

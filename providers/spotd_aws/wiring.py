@@ -78,6 +78,8 @@ class Wanted:
     rules: tuple[Rule, ...]
     #: None: the configuration names groups of its own.
     group: str | None
+    #: False: the configuration has the warnings come without one (`queue = false`), and there are no rules either.
+    with_queue: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +191,8 @@ class Step:
     because: str = ""
 
 
-def wanted(deployment: str, region: str, account: Account, *, own_groups: bool) -> Wanted:
-    """What a region should have. `own_groups`: the configuration names security groups, so none is needed."""
+def wanted(deployment: str, region: str, account: Account, *, own_groups: bool, queue: bool = True) -> Wanted:
+    """What a region should have. `own_groups`: the configuration names security groups, so none is needed; `queue`: as it says there."""
     name = queue_name(deployment)
     arn = f"arn:{account.partition}:sqs:{region}:{account.id}:{name}"
     rules = f"arn:{account.partition}:events:{region}:{account.id}:rule/{name}-*"
@@ -213,7 +215,7 @@ def wanted(deployment: str, region: str, account: Account, *, own_groups: bool) 
         },
     )
     group = None if own_groups else group_name(deployment)
-    return Wanted(region, deployment, name, arn, _ATTRIBUTES, statements, _rules(name), group)
+    return Wanted(region, deployment, name, arn, _ATTRIBUTES, statements, _rules(name) if queue else (), group, queue)
 
 
 def _rules(name: str) -> tuple[Rule, ...]:
@@ -251,8 +253,10 @@ def plan(want: Wanted, found: Found) -> tuple[Step, ...]:
     return (*_queue(want, found.queue), *(_rule(want, rule, found.rules.get(rule.name)) for rule in want.rules), _group(want, found))
 
 
-def _queue(want: Wanted, found: FoundQueue | None) -> tuple[Step, Step]:
+def _queue(want: Wanted, found: FoundQueue | None) -> tuple[Step, ...]:
     thing, policy = f"queue {want.queue}", f"policy of queue {want.queue}"
+    if not want.with_queue:
+        return (Step(thing, Fate.SKIP, because="queue = false under [providers.aws]: nothing would read it"),)
     if found is None:
         attributes = {**want.attributes, "Policy": _document(want.statements)}
         # Its policy comes with it: a queue without one would swallow nothing and say nothing.

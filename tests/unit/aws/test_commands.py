@@ -86,6 +86,26 @@ def test_setup_without_credentials_cannot_run(file: Path, monkeypatch: pytest.Mo
     assert _run("setup", "--config", file) == 2
 
 
+def test_setup_makes_no_queue_where_none_is_read(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`queue = false`: the security group alone, and no canary, which would find nobody."""
+    file.write_text(file.read_text().replace('"lab"', '"mute"') + "queue = false\n")
+    assert _run("setup", "--config", file) == 0
+    steps = [line for line in capsys.readouterr().out.splitlines() if line.startswith(WEST)]
+    assert [line.partition(" ")[2].strip() for line in steps] == [
+        "queue spotd-mute: skipped (queue = false under [providers.aws]: nothing would read it)",
+        "security group spotd-mute: created",
+    ]
+
+
+@pytest.mark.parametrize("region", ["us west", "", "US-WEST-2", "../x"])
+def test_what_is_no_region_is_refused_as_it_is_typed(file: Path, region: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A sentence and exit 2, before anybody is asked."""
+    with pytest.raises(SystemExit) as raised:
+        _run("setup", "--config", file, "--region", region)
+    assert raised.value.code == 2
+    assert f"{region!r} is not the name of a region" in capsys.readouterr().err
+
+
 def test_iam_policy_is_json_and_nothing_else(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """To be piped into a file; the bucket is that of the checkpoints' store unless another is named. AWS is not asked."""
     file.write_text(file.read_text() + '[checkpoints]\nstore = "s3://ckpt/spotd"\n')

@@ -98,7 +98,7 @@ def test_each_missing_permission_is_named_with_its_fix(house: _House) -> None:
     reads = ("DescribeSpotPriceHistory", "DescribeInstances", "DescribeSpotInstanceRequests")
     for action in (*reads, "RunInstances"):
         house.aws.refuse(WEST, action, "UnauthorizedOperation", 403)
-    json_actions = ("sqs:ReceiveMessage", "sqs:DeleteMessage", "servicequotas:GetServiceQuota")
+    json_actions = ("sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility", "servicequotas:GetServiceQuota")
     for action in json_actions:
         house.aws.refuse(WEST, action, "AccessDeniedException", 403)
     # IAM and the price list belong to no region.
@@ -109,6 +109,24 @@ def test_each_missing_permission_is_named_with_its_fix(house: _House) -> None:
     assert named == {*(f"ec2:{action}" for action in reads), *json_actions, "iam:GetRole", "pricing:GetProducts"}
     assert [one.subject for one in wrong if one.subject.startswith("launch")] == ["launch spot", "launch on-demand"]
     assert all("spotd aws iam-policy" in one.fix for one in wrong)
+
+
+def test_whether_instances_may_be_ended_shows_one_of_ours(house: _House) -> None:
+    """The right holds for instances with our tag only, so that nothing else can show it; and nothing is ended for that."""
+    with FakeAws(regions=(WEST,)) as other:
+        house.clients = Clients(read({"endpoint_url": other.endpoint, "regions": [WEST]}))
+        assert "as soon as there is one" in next(one.says for one in house.findings() if one.subject == "permission")
+        ec2 = house.clients.get("ec2", WEST)
+        image = ec2.describe_images()["Images"][0]["ImageId"]
+        tags = [{"ResourceType": "instance", "Tags": [{"Key": "spotd:deployment", "Value": "lab"}]}]
+        made = ec2.run_instances(ImageId=image, InstanceType="g5.xlarge", MinCount=1, MaxCount=1, TagSpecifications=tags)
+        name = made["Instances"][0]["InstanceId"]
+        assert f"ending {name}" in next(one.says for one in house.findings() if one.subject == "permission")
+        other.refuse(WEST, "TerminateInstances", "UnauthorizedOperation", 403)
+        found = house.problems()["permission"]
+        assert (found.says, found.state) == ("ec2:TerminateInstances is not permitted", State.PROBLEM)
+        assert [one.ended_at for one in other.instances] == [None]
+        house.clients.close()
 
 
 def test_permissions_that_a_launch_is_prepared_with(house: _House) -> None:
@@ -256,6 +274,15 @@ def test_no_credentials_at_all_cannot_run(house: _House, monkeypatch: pytest.Mon
     assert said.startswith("spotd: ")
     assert "credentials" in said
     assert "Traceback" not in said
+
+
+def test_an_aws_out_of_reach_is_not_blamed_on_credentials(house: _House, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit 2; the fix is the network's."""
+    house.file.write_text(house.file.read_text().replace(house.aws.endpoint, "http://127.0.0.1:1"))
+    assert doctor.run(argparse.Namespace(config=house.file, region=None, type=None, json=False)) == 2
+    said = capsys.readouterr().err
+    assert "did not answer (EndpointConnectionError): see that this host reaches AWS" in said
+    assert "AWS_PROFILE" not in said
 
 
 def test_a_wrong_clock_is_named(house: _House) -> None:

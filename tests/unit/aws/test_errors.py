@@ -113,6 +113,7 @@ def test_a_region_that_an_organisation_forbids_does_not_stop_the_others() -> Non
         ("RequestExpired", "", "the clock of this host is wrong"),
         ("SignatureDoesNotMatch", "Signature expired: 2026 is now earlier than 2026", "the clock of this host is wrong"),
         ("ExpiredToken", "", "temporary credentials have expired"),
+        ("UnrecognizedClientException", "", "this one is not enabled for the account"),
         ("AuthFailure.ServiceLinkedRoleCreationNotPermitted", "", "create-service-linked-role --aws-service-name spot.amazonaws.com"),
         ("AccessDenied", "User: arn:x is not authorized to perform: sqs:ReceiveMessage on resource: y", "sqs:ReceiveMessage is not permitted"),
         (

@@ -54,11 +54,15 @@ def test_each_feature_adds_its_own() -> None:
     assert {"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility"} < set(queue["Action"])
     bucket = _policy(wishes=Wishes(buckets=("ckpt",)))
     assert bucket["Checkpoints"]["Resource"] == ["arn:aws:s3:::ckpt/*"]
+    assert bucket["Checkpoints"]["Action"] == ["s3:GetObject", "s3:PutObject", "s3:DeleteObject"], "what the store calls, and no more"
     assert bucket["ListCheckpoints"]["Resource"] == ["arn:aws:s3:::ckpt"]
     setup = _policy(wishes=Wishes(setup=True))
     assert {"sqs:CreateQueue", "events:PutRule", "events:PutEvents", "ec2:CreateSecurityGroup"} < _actions(setup)
     assert setup["SendCanary"]["Condition"] == {"StringEquals": {"events:source": "spotd.canary"}}
     assert setup["SetUpRules"]["Resource"] == ["arn:aws:events:*:*:rule/spotd-lab-*"]
+    mute = _actions(_policy({"queue": False}, Wishes(setup=True)))
+    assert "ec2:CreateSecurityGroup" in mute
+    assert not [action for action in mute if action.startswith(("sqs:", "events:"))], "no queue is made where none is read"
     assert "fis:StartExperiment" in _actions(_policy(wishes=Wishes(selftest=True)))
 
 
