@@ -63,21 +63,28 @@ def run(arguments: argparse.Namespace) -> int:
         return _refuse(str(error))
     except Exception as error:  # noqa: BLE001 - a profile that does not exist, a broken file of credentials: botocore's own sentence says it
         return _refuse(str(translate(error, doing="reading the credentials")))
-    stop = threading.Event()
+    findings: list[Finding] = []
+    interrupted = False
     try:
-        findings = list(diagnose(clients, installation, getattr(arguments, "region", None) or (), getattr(arguments, "type", None) or (), stop))
+        for one in diagnose(
+            clients, installation, getattr(arguments, "region", None) or (), getattr(arguments, "type", None) or (), threading.Event()
+        ):
+            findings.append(one)  # noqa: PERF402 - what there is when somebody presses Ctrl-C is kept
     except Unusable as error:
         return _refuse(str(error))
     except KeyboardInterrupt:
-        stop.set()
-        return INTERRUPTED
+        interrupted = True
     finally:
         clients.close()
+    well = not interrupted and all(one.state.well for one in findings)
     if getattr(arguments, "json", False):
-        say_json({"findings": [asdict(one) for one in findings], "well": all(one.state.well for one in findings)})
+        say_json({"findings": [asdict(one) for one in findings], "well": well})
     else:
-        _print(findings)
-    return WELL if all(one.state.well for one in findings) else FINDINGS
+        _print(findings, well=well)
+    if interrupted:
+        complain("interrupted: this is what was found until then")
+        return INTERRUPTED
+    return WELL if well else FINDINGS
 
 
 def _refuse(sentence: str) -> int:
@@ -85,11 +92,12 @@ def _refuse(sentence: str) -> int:
     return CANNOT_RUN
 
 
-def _print(findings: Sequence[Finding]) -> None:
+def _print(findings: Sequence[Finding], *, well: bool) -> None:
     say_table(("WHERE", "WHAT", "STATE", "FOUND"), [(one.where, one.subject, one.state.value, one.says) for one in findings])
+    if well:
+        say("\nAll is well.")
     todo = [one for one in findings if not one.state.well]
     if not todo:
-        say("\nAll is well.")
         return
     say(f"\n{len(todo)} to look at:")
     for fix in dict.fromkeys(one.fix for one in todo if one.fix):
@@ -116,7 +124,7 @@ def diagnose(clients: Clients, installation: Installation, regions: Sequence[str
     places = tuple(regions) or installation.aws.regions or used.regions or enabled
     pool = ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="aws-doctor")
     try:
-        for found in pool.map(lambda region: [] if stop.is_set() else examine(clients, errand, region), places):
+        for found in pool.map(lambda region: examine(clients, errand, region, stop), places):
             yield from found
     finally:
         stop.set()

@@ -54,10 +54,10 @@ class Errand:
     instance_types: Sequence[str]
 
 
-def examine(clients: Clients, errand: Errand, region: str) -> list[Finding]:
-    """Everything about one region."""
-    examiner = _Examiner(clients, errand, region)
-    if examiner.enabled():
+def examine(clients: Clients, errand: Errand, region: str, stop: threading.Event) -> list[Finding]:
+    """Everything about one region; once `stop` is set, what was found until then."""
+    examiner = _Examiner(clients, errand, region, stop)
+    if not stop.is_set() and examiner.enabled():
         examiner.look()
     return examiner.notes.findings
 
@@ -71,7 +71,8 @@ class _Sold:
 class _Examiner:
     """One region."""
 
-    def __init__(self, clients: Clients, errand: Errand, region: str) -> None:
+    def __init__(self, clients: Clients, errand: Errand, region: str, stop: threading.Event) -> None:
+        self._stop = stop
         self._clients = clients
         self._errand = errand
         self._region = region
@@ -101,14 +102,15 @@ class _Examiner:
 
     def look(self) -> None:
         """In the order in which a launch would stumble."""
-        self._rights()
+        for part in (self._rights, self._launches, self._quotas, self._queue):
+            if not self._stop.is_set():
+                part()
+
+    def _launches(self) -> None:
         image, subnet, groups, sold = self._image(), self._subnets(), self._groups(), self._sold()
         if image and subnet and groups and sold is not None:
             for market in Market:
                 self._launch(OfferKey("aws", self._region, sold.zone, sold.instance_type, market))
-        self._quotas()
-        if self._errand.config.queue:
-            self._queue()
 
     def _rights(self) -> None:
         actions = [*_READS]
@@ -117,6 +119,8 @@ class _Examiner:
             actions.append(("GetSpotPlacementScores", {"InstanceTypes": pool, "TargetCapacity": 1, "RegionNames": [self._region]}))
         well = True
         for action, parameters in actions:
+            if self._stop.is_set():
+                return
             method = re.sub(r"(?<!^)(?=[A-Z])", "_", action).lower()
             refusal = self._dry(partial(getattr(self._ec2(), method), DryRun=True, **parameters), f"checking ec2:{action}")
             if refusal is not None:
@@ -281,7 +285,7 @@ class _Examiner:
 
     def _quotas(self) -> None:
         """How many vCPUs the account may use, of the families of the types in use."""
-        region, types, stop = self._region, self._errand.instance_types, threading.Event()
+        region, types, stop = self._region, self._errand.instance_types, self._stop
         quotas = Quotas(self._clients, _now)
         quotas.refresh(region, types, stop)
         if error := quotas.problem(region, types):
@@ -303,6 +307,8 @@ class _Examiner:
 
     def _queue(self) -> None:
         errand = self._errand
+        if not errand.config.queue:
+            return
         want = wanted(errand.deployment, self._region, errand.account, own_groups=bool(self._place.security_groups))
         found = self.notes.ask("queue", "sqs:GetQueueUrl, sqs:GetQueueAttributes, events:DescribeRule", lambda: observe(self._clients, want))
         if found is None:

@@ -17,9 +17,11 @@ from spotd_aws import doctor
 from spotd_aws.clients import Clients
 from spotd_aws.config import read
 from spotd_aws.doctor import diagnose, keys_of, reach
+from spotd_aws.doctor_region import Errand, examine
 from spotd_aws.findings import Finding, State
 from spotd_aws.installation import Installation, Unusable, read_installation
 from spotd_aws.setup import Orders, set_up
+from spotd_aws.wiring import Account
 
 WEST = "us-west-2"
 
@@ -332,6 +334,26 @@ def test_the_report_is_a_table_or_json(house: _House, capsys: pytest.CaptureFixt
     document = json.loads(capsys.readouterr().out)
     assert document["well"] is False
     assert {"where", "subject", "state", "says", "fix"} == set(document["findings"][0])
+
+
+def test_ctrl_c_leaves_at_once_with_what_was_found(house: _House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The regions are not asked to their end; and nothing is called well."""
+    asked: list[str] = []
+
+    def _interrupted(clients: Clients, installation: Installation, regions: Sequence[str], types: Sequence[str], stop: threading.Event) -> Any:
+        yield Finding("host", "clock", State.OK)
+        stop.set()
+        asked.extend(one.subject for one in examine(clients, Errand(installation.aws, "lab", Account("1"), ("g5.xlarge",)), WEST, stop))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(doctor, "diagnose", _interrupted)
+    arguments = argparse.Namespace(config=house.file, region=None, type=None, json=False)
+    assert doctor.run(arguments) == 130
+    said = capsys.readouterr()
+    assert asked == []
+    assert "clock" in said.out
+    assert "All is well" not in said.out
+    assert "interrupted" in said.err
 
 
 def test_the_parser_has_its_examples() -> None:
