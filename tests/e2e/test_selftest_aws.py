@@ -112,6 +112,7 @@ def test_a_reclaim_by_fis(aws: FakeAws, config: Path, tmp_path: Path, monkeypatc
     _nothing_is_left(aws)
 
 
+@pytest.mark.slow
 def test_ctrl_c_removes_everything(aws: FakeAws, config: Path) -> None:
     """Pressed while the job runs: exit 130, and the account is as it was."""
     process = subprocess.Popen(_command(config, "--seconds", "60"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
