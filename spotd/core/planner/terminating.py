@@ -115,13 +115,15 @@ def _leave_to_provider(snapshot: Snapshot, instance: Instance, findings: Finding
     if notice is not None and notice.kind is NoticeKind.SHUTDOWN and notice.deadline is not None:
         # It goes down by itself: asking for the same would hide who began it.
         return not findings.passed(notice.deadline, DRAIN_GRACE)
-    if notice is None or notice.kind is not NoticeKind.RECLAIM or notice.deadline is None or instance.launched_at is None:
+    if notice is None or notice.kind is not NoticeKind.RECLAIM or notice.deadline is None:
         return False
     facts = snapshot.providers.get(instance.request.offer.provider)
     if facts is None or findings.passed(notice.deadline, DRAIN_GRACE):
         return False
     market = instance.request.offer.market
-    return reclaim_would_be_free(facts.billing_rule, facts.billing_speed, market, instance.launched_at, notice.deadline)
+    # No listing may have said yet that it runs: it does so since its launch was asked for, at the longest.
+    since = instance.launched_at or instance.requested_at
+    return reclaim_would_be_free(facts.billing_rule, facts.billing_speed, market, since, notice.deadline)
 
 
 def end_strays(snapshot: Snapshot, findings: Findings) -> None:
