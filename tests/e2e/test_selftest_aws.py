@@ -107,6 +107,8 @@ def test_a_reclaim_by_fis(aws: FakeAws, config: Path, tmp_path: Path, monkeypatc
     assert aws.account not in text + json.dumps(answer)
     assert BUCKET not in text
     first, second, *_ = aws.instances
+    assert first.state_reason is not None
+    assert first.state_reason.code == "Server.SpotInstanceTermination"
     assert {first.instance_type, second.instance_type} == {"t3.small"}
     assert all(one.tags["spotd:deployment"].startswith("selftest-") for one in aws.instances)
     _nothing_is_left(aws)

@@ -470,6 +470,22 @@ def test_a_stray_is_ended_only_after_the_age_guard() -> None:
     assert (effect.provider_id, effect.instance_id) == ("i-stray", None)
 
 
+def test_an_instance_that_no_listing_showed_running_is_left_to_the_provider_as_well() -> None:
+    """Its launch was answered while it was pending: it cannot be older than the request, so the reclaim is free."""
+    stage = Stage()
+    stage.submit()
+    effect = stage.take()
+    assert isinstance(effect, Launch)
+    token = effect.request.token
+    stage.step(lambda at: LaunchSucceeded(at, token, "i-1", None), done=[effect])
+    stage.step(lambda at: AgentReady(at, token, None, None, 1.0, 0.0, 0.0))
+    stage.step(lambda at: WorkloadStarted(at, token))
+    assert stage.engine.world.instances[token].launched_at is None
+    stage.step(_notice(token))
+    assert "TerminateRequested" not in stage.step(_drained(token))
+    assert "TerminateRequested" in stage.step(after=181)
+
+
 def test_a_young_instance_under_notice_is_left_to_the_provider() -> None:
     """On AWS a reclaim within the first hour is free, a terminate is not: after the save the provider may take it (facts/reclaim.md §1.11)."""
     stage = Stage()
